@@ -183,7 +183,7 @@ unpack_onnxruntime() {
 # install_python FILE: the pinned packages of a requirements file, into .venv.
 install_python() {
     local file=$1 key name
-    name=py-$(basename "$file" .txt)
+    name=py-$(dirname "$file")
     make_venv
     key="$("$VENV/bin/python" -V) $(hash_of "$file")"
     stamp_is "$name" "$key" && return 0

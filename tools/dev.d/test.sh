@@ -1,0 +1,105 @@
+# ./dev test: unit tests and fuzz corpora (ctest), wire tests with real clients (pytest), and one closing count.
+#
+# Every run leaves a JUnit file below build/results; tools/test_summary.py adds them up and prints the closing line
+# from them alone, so that the count is what ran and not what was meant to run. A build that fails, or a runner that
+# dies without a result, is a failed test of its own.
+
+RESULTS=$ROOT/build/results
+
+# What the sanitizers are told. The suppressions name third-party libraries only.
+sanitizer_environment() {
+    export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1:abort_on_error=0:exitcode=99:allocator_may_return_null=1"
+    export LSAN_OPTIONS="suppressions=$ROOT/tests/suppressions/lsan.supp:print_suppressions=0:exitcode=98"
+    export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
+    export TSAN_OPTIONS="suppressions=$ROOT/tests/suppressions/tsan.supp:halt_on_error=1:second_deadlock_stack=1:exitcode=97"
+}
+
+# broken NAME SENTENCE: records a step that could not even run as one failed test.
+broken() {
+    printf '<testsuite name="%s"><testcase classname="dev" name="%s"><failure message="%s"/></testcase></testsuite>\n' \
+        "$1" "$1" "$2" >"$RESULTS/$1.xml"
+}
+
+# Thread sanitizer needs the usual memory layout; kernels with wide address randomisation break that for older runtimes.
+under() {
+    if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then
+        shift
+        setarch "$(uname -m)" -R "$@"
+    else
+        shift
+        "$@"
+    fi
+}
+
+run_unit() {
+    local preset=$1 args=()
+    [ -z "$FILTER_CTEST" ] || args=(-R "$FILTER_CTEST")
+    say "$preset: unit tests"
+    # ctest's own text is kept in the log; what failed is shown by the summary.
+    under "$preset" ctest --test-dir "build/$preset" -j "$(jobs_count)" --no-tests=ignore --output-junit "$RESULTS/$preset-unit.xml" \
+        --test-output-size-passed 1000000 --test-output-size-failed 1000000 "${args[@]}" >"$LOGS/ctest-$preset.log" 2>&1 || true
+    [ -s "$RESULTS/$preset-unit.xml" ] || broken "$preset-unit" "ctest left no result; see build/logs/ctest-$preset.log"
+}
+
+run_wire() {
+    local preset=$1 markers=$2 args=() rc=0
+    [ -n "$(find tests/wire -name 'test_*.py' -print -quit 2>/dev/null)" ] || return 0
+    [ -z "$FILTER_PYTEST" ] || args=(-k "$FILTER_PYTEST")
+    say "$preset: wire tests${markers:+ ($markers)}"
+    INFERD_BUILD=$preset INFERD_BINARY=$ROOT/build/$preset/inferd \
+        under "$preset" "$VENV/bin/python" -m pytest tests/wire -q -p no:cacheprovider -m "$markers" \
+        --junitxml="$RESULTS/$preset-wire.xml" -o junit_suite_name="$preset-wire" "${args[@]}" >"$LOGS/pytest-$preset.log" 2>&1 || rc=$?
+    # 5: the filter selected nothing here. Anything above 1 else: pytest itself failed.
+    case $rc in
+    0 | 1) ;;
+    5) rm -f "$RESULTS/$preset-wire.xml" ;;
+    *)
+        tail -n 15 "$LOGS/pytest-$preset.log" >&2
+        broken "$preset-wire" "pytest ended with status $rc; see build/logs/pytest-$preset.log"
+        ;;
+    esac
+    [ $rc = 5 ] || [ -s "$RESULTS/$preset-wire.xml" ] || broken "$preset-wire" "pytest left no result; see build/logs/pytest-$preset.log"
+}
+
+test_preset() {
+    local preset=$1 markers='not soak'
+    # ONNX Runtime itself is not built with the thread sanitizer, which then sees races in it that aren't there.
+    [ "$preset" != tsan ] || markers='not soak and not onnx'
+    [ "$SOAK" = 0 ] || markers=soak
+    if ! build_preset "$preset"; then
+        broken "$preset-build" "the build failed; see build/logs/build-$preset.log"
+        return 0
+    fi
+    [ "$KIND" = wire ] || [ "$SOAK" = 1 ] || run_unit "$preset"
+    [ "$KIND" = unit ] || run_wire "$preset" "$markers"
+}
+
+cmd_test() {
+    local presets=() lint=0 preset filters=()
+    KIND=all SOAK=0
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --asan | --tsan | --ubsan | --debug | --release) presets+=("${1#--}") ;;
+        --lint) lint=1 ;;
+        --unit | --wire) KIND=${1#--} ;;
+        --soak) SOAK=1 ;;
+        -*) die "test has no option '$1'; ./dev help lists them" ;;
+        *) filters+=("$1") ;;
+        esac
+        shift
+    done
+    [ ${#presets[@]} -gt 0 ] || { [ $SOAK = 1 ] && presets=(release) || presets=(debug); }
+    FILTER_CTEST=$(IFS='|' && printf '%s' "${filters[*]}")
+    FILTER_PYTEST=$(printf '%s' "${filters[*]}" | sed 's/ / or /g')
+    prepare test
+    [ $lint = 0 ] || prepare lint
+    rm -rf "$RESULTS"
+    mkdir -p "$RESULTS" "$LOGS"
+    sanitizer_environment
+    for preset in "${presets[@]}"; do test_preset "$preset"; done
+    if [ $lint = 1 ]; then
+        . tools/dev.d/lint.sh
+        lint_all "$RESULTS/lint.xml" || true
+    fi
+    "$VENV/bin/python" tools/test_summary.py "$RESULTS"
+}

@@ -230,15 +230,19 @@ WRAPPER
 
 # unpack_programs TIER: single programs of packages that would otherwise bring a service.
 unpack_programs() {
-    local package file dir=$DEPS/tmp-program
-    while read -r package file; do
+    local package packages file dir=$DEPS/tmp-program
+    while read -r packages file; do
         [ -x "$DEPS/bin/${file##*/}" ] && continue
+        apt_update_once
+        for package in ${packages//|/ }; do
+            package_offered "$package" && break
+        done
         say "taking ${file##*/} out of the package $package"
         rm -rf "$dir"
         mkdir -p "$dir" "$DEPS/bin"
         fetch_deb "$package" "$dir"
         dpkg-deb -x "$dir"/*.deb "$dir/root"
-        mv "$dir/root$file" "$DEPS/bin/"
+        mv "$dir/root$file" "$DEPS/bin/" || die "the package $package has no $file; name the one that has it in tools/dev.d/packages"
         rm -rf "$dir"
     done < <(awk -v t="$1" '$1 == t && $2 == "unpack" { print $3, $4 }' tools/dev.d/packages)
 }

@@ -1,0 +1,76 @@
+/* infer.h: one inference on one model version, from validated tensors to output tensors.
+ *
+ * A `struct infer` is embedded in the protocol's own request state (api/). Life: filled by the protocol -> infer_submit ->
+ * queued -> (batched, run) -> done() exactly once -> the protocol encodes -> infer_release. Ownership: inputs keep the
+ * slices they came with until infer_release; outputs own references into the engine's buffers until infer_release.
+ * Threads: built and released on the I/O thread; between submit and done only model/ touches it, except infer_cancel. */
+#ifndef INFERD_MODEL_INFER_H
+#define INFERD_MODEL_INFER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "sched/batcher.h"
+#include "tensor/tensor.h"
+
+struct model_version;
+
+#define INFER_IO_MAX 64 /* inputs or outputs of one model */
+
+/* Timestamps of the stages, monotonic ns; 0 where a stage did not happen. The one record that metrics, access log, traces
+ * and monitors read. */
+struct infer_times {
+    uint64_t received_ns;  /* last byte of the request */
+    uint64_t decoded_ns;   /* tensors ready */
+    uint64_t queued_ns;    /* admitted */
+    uint64_t batched_ns;   /* left the queue in a batch */
+    uint64_t input_ns;     /* batch gathered and padded */
+    uint64_t computed_ns;  /* engine returned */
+    uint64_t output_ns;    /* outputs sliced */
+    uint64_t encoded_ns;   /* reply built (set by api) */
+};
+
+struct infer {
+    /* set by the caller */
+    struct model_version *version; /* holds a reference, dropped by infer_release */
+    struct tensor inputs[INFER_IO_MAX]; /* any order, by name; infer_submit reorders to the contract */
+    size_t n_inputs;
+    bool wanted[INFER_IO_MAX]; /* by contract output index; all false: every output */
+    uint64_t deadline_ns;      /* absolute monotonic, SCHED_NEVER: the model's default is used */
+    uint64_t timeout_ns;       /* KServe/Triton queue timeout, 0: none */
+    uint32_t priority;         /* 0: default */
+    const char *request_id;    /* for messages; lives as long as the infer */
+    void (*done)(struct infer *inf); /* exactly once after a successful infer_submit; any thread, must not block */
+
+    /* results */
+    int status; /* STATUS_OK or negative with error.text set */
+    struct error error;
+    struct tensor outputs[INFER_IO_MAX]; /* contract order; dtype DTYPE_INVALID where not wanted */
+    struct infer_times times;
+    uint32_t rows;       /* of this request; 1 for models that don't batch */
+    uint32_t batch_rows; /* of the batch it ran in */
+    bool cache_hit;
+
+    /* model/'s own */
+    struct batch_item item;
+    _Atomic uint32_t state; /* see infer.c */
+    void *priv;             /* padding bookkeeping; owned by model/ */
+};
+
+void infer_init(struct infer *inf);
+
+/* Validate the inputs against the version's contract (names, dtypes, shapes with the batch rule, sizes), look in the response
+ * cache, and queue. 0: done() will be called (perhaps before this returns). Negative: not queued, done() is not called,
+ * `err` is a whole client-facing sentence. STATUS_INVALID / EXHAUSTED / DEADLINE / UNAVAILABLE / NOMEM. Never blocks. */
+int infer_submit(struct infer *inf, struct error *err) MUST_CHECK;
+
+/* The client went away. Queued: removed now, done() is called with STATUS_CANCELLED. Running: the engine is asked to stop
+ * when it runs alone and can be cancelled; done() follows either way. Idempotent; no effect after done(). */
+void infer_cancel(struct infer *inf);
+
+/* Drop inputs, outputs and the version. */
+void infer_release(struct infer *inf);
+
+#endif

@@ -1,0 +1,134 @@
+/* http.h: the server side of HTTP as the rest of inferd sees it: requests come in whole, replies go out as slices or as a
+ * stream. The same interface serves HTTP/1.1 and, later, HTTP/2 streams: nothing above this header knows which.
+ *
+ * Threads: everything happens on the connection's loop thread. Life of a request: headers parsed -> on_headers -> body
+ * collected in slabs up to the limit (decompressed, de-chunked) -> on_request -> exactly one reply -> freed when the reply is
+ * written or the connection is gone and nobody holds it. on_gone is called at most once, when the client went away before
+ * the reply was complete: cancel what runs, then still answer (the reply is dropped) or release the hold. */
+#ifndef INFERD_NET_HTTP_H
+#define INFERD_NET_HTTP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "net/loop.h"
+
+struct http_server;
+struct http_request;
+struct metrics;
+
+enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OPTIONS, HTTP_PATCH, HTTP_OTHER };
+
+struct http_header {
+    struct str name, value; /* request: name as sent, compare case-insensitively */
+};
+
+/* Read-only for handlers, except the members they are told to set. */
+struct http_request {
+    enum http_method method;
+    struct str method_text;
+    struct str path;  /* without query; still percent-encoded; begins with '/' (or is "*") */
+    struct str query; /* behind '?', may be empty */
+    struct http_header *headers;
+    size_t n_headers;
+    struct slice body;        /* contiguous, decoded; owner set when non-empty. 64-byte aligned start */
+    uint64_t received_ns;     /* last byte of the request */
+    uint64_t first_byte_ns;   /* first byte of the request */
+    uint64_t wire_in_bytes;   /* as received, with headers */
+    uint64_t wire_out_bytes;  /* set when the reply is complete */
+    int reply_status;         /* set by http_reply* */
+    struct arena *arena;      /* lives as long as the request */
+    struct loop *loop;
+    struct str peer;          /* "127.0.0.1:4711" or "unix" */
+    struct str request_id;    /* x-request-id when well-formed ([A-Za-z0-9._-]{1,128}), else made */
+    struct str traceparent;   /* W3C trace context, empty when absent or malformed */
+    bool gone;                /* client left; replies are dropped */
+
+    /* set by handlers in on_headers or on_request */
+    void (*on_gone)(struct http_request *r);
+    void *user;               /* handler's own state */
+    uint64_t body_limit_bytes;/* on_headers may lower or raise it from the server's default */
+    struct str log_model, log_version; /* for the access log; borrowed until on_complete */
+};
+
+struct http_handler {
+    /* Headers are in, the body is not: route, authenticate, set body_limit_bytes. Negative: refuse now with that status (err
+     * text becomes the reply through on_error) and close if a body is under way. (optional) */
+    int (*on_headers)(void *ctx, struct http_request *r, struct error *err);
+    /* The whole request is in. Must lead to exactly one reply, now or later. */
+    void (*on_request)(void *ctx, struct http_request *r);
+    /* Write the body of an error reply into `body` ({"error": ...}); returns its content type. Called for protocol errors as
+     * well, where `r` may be NULL (400, 408, 413, 431 before a request exists). */
+    const char *(*on_error)(void *ctx, struct http_request *r, int status, const char *text, struct buf *body);
+    /* The reply is written (or dropped): one access-log record. (optional) */
+    void (*on_complete)(void *ctx, struct http_request *r, uint64_t now_ns);
+    void *ctx;
+};
+
+/* All limits of one server; each is an option of the config and has a counter inferd_http_limit_total{limit=...}. */
+struct http_limits {
+    uint32_t max_connections;       /* over all threads; past it: accept, 503, close */
+    uint32_t max_header_bytes, max_headers, max_url_bytes;
+    uint64_t max_body_bytes;        /* as decoded */
+    uint32_t max_inflate_ratio;     /* decoded / encoded, checked past 64 KiB */
+    uint32_t max_pipeline;          /* requests of one connection waiting or running; past it reading pauses */
+    uint32_t max_requests;          /* per connection, 0: none */
+    uint64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns, write_timeout_ns;
+    uint64_t min_body_rate;         /* bytes/s after body_timeout, 0: none */
+};
+void http_limits_default(struct http_limits *l);
+
+struct http_server_options {
+    const char *const *listen;   /* "127.0.0.1:8000", "[::1]:8000", "unix:/run/inferd.sock"; port 0 picks one */
+    size_t n_listen;
+    uint32_t threads;            /* loops; each has its own SO_REUSEPORT listener */
+    const char *name;            /* listener's name in logs and metrics: "http", "metrics", "admin" */
+    const char *server_header;   /* NULL: none */
+    struct http_limits limits;
+    struct http_handler handler;
+    struct metrics *metrics;
+    struct logger *log;
+};
+
+/* Bind and start the threads. Fails with the address and the reason. */
+int http_server_start(const struct http_server_options *o, struct http_server **out, struct error *err) MUST_CHECK;
+/* The bound address of listener `i` ("127.0.0.1:8000" with the real port), borrowed. */
+const char *http_server_address(const struct http_server *s, size_t i);
+/* Limits may be swapped while serving (reload); applies to requests that begin later. Any thread. */
+void http_server_set_limits(struct http_server *s, const struct http_limits *l);
+/* Stop accepting; answer what is in flight with `Connection: close`; close idle connections. Any thread. */
+void http_server_drain(struct http_server *s);
+uint64_t http_server_connections(const struct http_server *s); /* open now */
+/* Close everything, join the threads, free. Requests still held by others are answered as gone first. */
+void http_server_stop(struct http_server *s);
+
+/* First header with this name, trimmed; .p == NULL when absent. */
+struct str http_header_get(const struct http_request *r, const char *name);
+
+/* Keep `r` (and its arena, body) alive across threads until http_release; loop thread only. A request that will be answered
+ * later need not be held: it lives until its reply. Hold it for anything that outlives the reply. */
+void http_hold(struct http_request *r);
+void http_release(struct http_request *r);
+
+/* The whole reply in one call. `headers`: extra ones, copied; Content-Length, Date and Connection are ours. Slices: references
+ * are taken over (owner may be NULL for bytes that live as long as the request, e.g. in its arena). HEAD sends no body. */
+void http_reply(struct http_request *r, int http_status, const char *content_type, const struct http_header *headers,
+                size_t n_headers, struct slice *body, size_t n_body);
+/* Error reply through on_error; adds Retry-After for 429 and 503 when retry_after_s > 0. */
+void http_reply_error(struct http_request *r, int status, const char *text, uint32_t retry_after_s);
+
+/* A reply in pieces (chunked, or EOF-delimited for HTTP/1.0). http_stream_write returns false when the client is too slow:
+ * stop producing until on_writable. */
+void http_stream_begin(struct http_request *r, int http_status, const char *content_type, const struct http_header *headers,
+                       size_t n_headers, void (*on_writable)(struct http_request *r));
+bool http_stream_write(struct http_request *r, struct slice piece);
+void http_stream_end(struct http_request *r);
+/* Abort a stream that can't be finished: the connection is cut, so that the client sees a truncated body. */
+void http_stream_abort(struct http_request *r);
+
+#endif

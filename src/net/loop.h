@@ -1,0 +1,64 @@
+/* loop.h: one thread's event loop over epoll: file descriptors, timers, and work posted from other threads.
+ *
+ * Objects registered with a loop are loop-owned: touched on its thread only and freed no earlier than the end of the current
+ * iteration (loop_defer). Phases of an iteration, in order: posted work, timers, I/O, deferred frees. The only functions other
+ * threads may call are loop_post and loop_stop. */
+#ifndef INFERD_NET_LOOP_H
+#define INFERD_NET_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "base/heap.h"
+
+struct loop;
+
+enum { LOOP_READ = 1, LOOP_WRITE = 2, LOOP_HANGUP = 4 };
+
+/* A watched fd, embedded in its owner. Level-triggered. HANGUP (EPOLLRDHUP | EPOLLHUP | EPOLLERR) is always delivered, also
+ * while nothing is asked for. */
+struct loop_fd {
+    int fd;
+    uint32_t interest; /* as registered */
+    void (*ready)(struct loop_fd *w, uint32_t events);
+};
+
+/* A one-shot timer, embedded. */
+struct loop_timer {
+    struct heap_node node;
+    uint64_t at_ns;
+    void (*fire)(struct loop_timer *t);
+};
+
+/* Work from another thread, embedded in the message; delivered once, in order per sender. */
+struct loop_task {
+    struct loop_task *next;
+    void (*run)(struct loop_task *t);
+};
+
+int loop_create(struct loop **out, struct error *err) MUST_CHECK;
+void loop_destroy(struct loop *l); /* after loop_run returned; runs what is still posted */
+/* Until loop_stop. */
+void loop_run(struct loop *l);
+void loop_stop(struct loop *l); /* any thread, async-signal-safe */
+
+/* Monotonic time read once at the top of the iteration. */
+uint64_t loop_now_ns(const struct loop *l);
+/* Read the clock again now (after long work). */
+uint64_t loop_update_now(struct loop *l);
+
+int loop_fd_add(struct loop *l, struct loop_fd *w, uint32_t interest, struct error *err) MUST_CHECK;
+void loop_fd_set(struct loop *l, struct loop_fd *w, uint32_t interest);
+void loop_fd_remove(struct loop *l, struct loop_fd *w); /* does not close it; pending events of this iteration are dropped */
+
+void loop_timer_init(struct loop_timer *t, void (*fire)(struct loop_timer *t));
+void loop_timer_start(struct loop *l, struct loop_timer *t, uint64_t at_ns); /* restarts when running */
+void loop_timer_stop(struct loop *l, struct loop_timer *t);                  /* idempotent */
+
+/* Any thread. Lock-free; one eventfd write per burst (only when the queue was empty). */
+void loop_post(struct loop *l, struct loop_task *t);
+/* Run `t` at the end of this iteration; loop thread only. */
+void loop_defer(struct loop *l, struct loop_task *t);
+
+#endif

@@ -1,0 +1,76 @@
+/* metrics.h: counters, gauges and histograms, and their Prometheus text form.
+ *
+ * Families are registered once, at start or at model load, under a lock; series are found once and then updated through a
+ * handle with relaxed atomics, so the hot path takes no lock and allocates nothing. A scrape reads without stopping writers.
+ * A series is refcounted by its users; when a model unloads its series are dropped. */
+#ifndef INFERD_OBS_METRICS_H
+#define INFERD_OBS_METRICS_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/error.h"
+
+struct metrics;
+struct metric_family;
+
+enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
+
+/* A counter or gauge value: gauges store the bits of a double, counters an integer count. */
+struct metric {
+    _Atomic uint64_t v;
+};
+
+/* Fixed log-spaced bounds, shared by all series of a family. */
+struct metric_histogram {
+    const double *bounds;      /* ascending upper bounds, in the family's unit */
+    size_t n_bounds;
+    _Atomic uint64_t sum_nano; /* sum in 1e-9 of the unit */
+    _Atomic uint64_t *buckets; /* [n_bounds + 1], not cumulative */
+};
+
+struct metrics *metrics_create(void);
+void metrics_destroy(struct metrics *m);
+
+/* Register a family: `name` in Prometheus form with unit suffix, `help` one sentence, `labels` the label names in order
+ * (NULL-terminated, may be NULL). bounds only for histograms. Registering the same name again returns the same family.
+ * NULL when out of memory. Strings are borrowed and must be constants. Any thread; takes the registry's lock. */
+struct metric_family *metrics_family(struct metrics *m, enum metric_kind kind, const char *name, const char *help,
+                                     const char *const *labels, const double *bounds, size_t n_bounds);
+
+/* Find or make the series with these label values (copied), one per label name. The pointer stays valid until
+ * metrics_drop. Takes a lock: keep the handle. NULL when out of memory or past 10,000 series in the family. */
+struct metric *metrics_series(struct metric_family *f, const char *const *values);
+struct metric_histogram *metrics_histogram(struct metric_family *f, const char *const *values);
+/* Remove every series whose label `label` has `value`, in all families. Handles to them must not be used afterwards. */
+void metrics_drop(struct metrics *m, const char *label, const char *value);
+/* As metrics_drop, for series that match both labels. */
+void metrics_drop2(struct metrics *m, const char *label1, const char *value1, const char *label2, const char *value2);
+
+static inline void metric_add(struct metric *c, uint64_t n)
+{
+    if (c)
+        atomic_fetch_add_explicit(&c->v, n, memory_order_relaxed);
+}
+static inline void metric_inc(struct metric *c) { metric_add(c, 1); }
+void metric_set(struct metric *g, double v);
+void metric_adjust(struct metric *g, double delta);
+uint64_t metric_count(const struct metric *c);
+double metric_value(const struct metric *g);
+void metric_observe(struct metric_histogram *h, double v);
+
+/* Called at each scrape to refresh gauges that are computed (process CPU, memory, queue depths). */
+void metrics_on_scrape(struct metrics *m, void (*fn)(void *ctx), void *ctx);
+/* Extra text appended to each scrape (engines' own series); must be complete families. */
+void metrics_on_render(struct metrics *m, void (*fn)(void *ctx, struct buf *out), void *ctx);
+
+/* Prometheus text format 0.0.4; `# HELP`/`# TYPE` once per family; label values escaped. */
+void metrics_render(struct metrics *m, struct buf *out);
+
+/* Default bounds: 14 latency bounds from 100 us to 10 s, in seconds. */
+extern const double METRICS_LATENCY_BOUNDS[];
+extern const size_t METRICS_LATENCY_BOUNDS_N;
+
+#endif

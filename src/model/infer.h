@@ -17,7 +17,7 @@
 
 struct model_version;
 
-#define INFER_IO_MAX 64 /* inputs or outputs of one model */
+#define INFER_IO_MAX 64 /* inputs or outputs of one model; a model with more is refused at load */
 
 /* Timestamps of the stages, monotonic ns; 0 where a stage did not happen. The one record that metrics, access log, traces
  * and monitors read. */
@@ -35,9 +35,13 @@ struct infer_times {
 struct infer {
     /* set by the caller */
     struct model_version *version; /* holds a reference, dropped by infer_release */
-    struct tensor inputs[INFER_IO_MAX]; /* any order, by name; infer_submit reorders to the contract */
+    struct tensor *inputs;   /* caller's array (request arena) with room for max(n_inputs, contract n_inputs): given in any
+                                order, by name; infer_submit reorders it to the contract's order, absent optional ones as
+                                DTYPE_INVALID */
     size_t n_inputs;
-    bool wanted[INFER_IO_MAX]; /* by contract output index; all false: every output */
+    const bool *wanted;      /* [contract n_outputs], or NULL: every output */
+    struct tensor *outputs;  /* caller's array [contract n_outputs], results in contract order; dtype DTYPE_INVALID where not
+                                wanted. Arrays belong to the caller, their slices are dropped by infer_release */
     uint64_t deadline_ns;      /* absolute monotonic, SCHED_NEVER: the model's default is used */
     uint64_t timeout_ns;       /* KServe/Triton queue timeout, 0: none */
     uint32_t priority;         /* 0: default */
@@ -47,7 +51,6 @@ struct infer {
     /* results */
     int status; /* STATUS_OK or negative with error.text set */
     struct error error;
-    struct tensor outputs[INFER_IO_MAX]; /* contract order; dtype DTYPE_INVALID where not wanted */
     struct infer_times times;
     uint32_t rows;       /* of this request; 1 for models that don't batch */
     uint32_t batch_rows; /* of the batch it ran in */

@@ -7,6 +7,7 @@ import sys
 import source
 
 MARKS = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
+PLAIN = ("_init", "_release", "_create", "_destroy", "_ref", "_unref", "_lock", "_unlock", "_clear")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 DECLARATION = re.compile(r"^(?!typedef|struct \w+;|extern|static|#|/|\s|\}|enum|union|_Static|static_assert)[A-Za-z_][\w \t*]*?\b(\w+)\s*\(", re.M)
 
@@ -29,15 +30,21 @@ def check_opening(path):
 
 
 def check_documented(path):
-    """A function declared in a header has a comment above it, or stands in a group right below one that has."""
+    """A function declared in a header has a comment above or beside it, stands in a group right below one that has, or is
+    explained by name in the file's opening comment. The words of CONVENTIONS (init, release, destroy, …) explain themselves."""
     text = source.read(path)
+    opening = re.match(r"\s*/\*.*?\*/", text, re.S)
+    opening = opening.group(0) if opening else ""
     lines, code = text.splitlines(), source.blank(text)
     for m in DECLARATION.finditer(code):
         line = code.count("\n", 0, m.start()) + 1
+        if m.group(1) in opening or m.group(1).endswith(PLAIN):
+            continue
         at = line - 2
         while at >= 0 and lines[at].strip() and not lines[at].rstrip().endswith("*/") and not lines[at].lstrip().startswith("//"):
             at -= 1
-        if at < 0 or not lines[at].strip():
+        beside = "/*" in text[m.start():].split(";", 1)[1].split("\n", 1)[0] if ";" in text[m.start():] else False
+        if not beside and (at < 0 or not lines[at].strip()):
             yield line, f"{m.group(1)} is declared without a word on what it does, who owns what and which errors it gives"
 
 

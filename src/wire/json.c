@@ -1,0 +1,249 @@
+/* json.c: limits around yyjson's reader and the typed getters. See json.h. */
+#include "wire/json.h"
+
+#include <inttypes.h>
+
+#include "base/status.h"
+
+/* Skip a string whose opening quote is at p[-1]; returns behind the closing quote, or `end`. */
+static const char *skip_string(const char *p, const char *end)
+{
+    while (p < end) {
+        const char *q = memchr(p, '"', (size_t)(end - p));
+        if (!q)
+            return end;
+        size_t slashes = 0;
+        while (q - slashes > p && q[-1 - (ptrdiff_t)slashes] == '\\')
+            slashes++;
+        p = q + 1;
+        if (slashes % 2 == 0)
+            return p;
+    }
+    return end;
+}
+
+uint32_t json_scan_depth(struct str text, uint32_t stop_at)
+{
+    /* 1: opens, 2: closes, 3: quote. Everything else is skipped by one load and one test a byte. */
+    static const uint8_t kind[256] = {['['] = 1, ['{'] = 1, [']'] = 2, ['}'] = 2, ['"'] = 3};
+    uint32_t depth = 0, deepest = 0;
+    const char *p = text.p, *end = text.p + text.n;
+    while (p < end) {
+        uint8_t k = kind[(unsigned char)*p++];
+        if (__builtin_expect(k == 0, 1))
+            continue;
+        if (k == 3) {
+            p = skip_string(p, end);
+        } else if (k == 2) {
+            depth -= depth > 0;
+        } else if (++depth > deepest) {
+            deepest = depth;
+            if (deepest >= stop_at)
+                return deepest;
+        }
+    }
+    return deepest;
+}
+
+int json_parse(struct json *j, struct str text, const struct json_limits *limits, struct error *err)
+{
+    *j = (struct json){0};
+    size_t max_bytes = limits ? limits->max_bytes : 0;
+    uint32_t max_depth = limits && limits->max_depth ? limits->max_depth : JSON_DEPTH_DEFAULT;
+    if (text.n == 0)
+        return error_set(err, STATUS_INVALID, "the JSON text is empty");
+    if (max_bytes && text.n > max_bytes)
+        return error_set(err, STATUS_TOO_LARGE, "the JSON text has %zu bytes; at most %zu are accepted",
+                         text.n, max_bytes);
+    if (json_scan_depth(text, max_depth + 1) > max_depth)
+        return error_set(err, STATUS_INVALID, "the JSON text is nested deeper than %" PRIu32 " levels",
+                         max_depth);
+    yyjson_read_err e;
+    /* Without YYJSON_READ_INSITU the text is copied and not written to; the API is not const-correct. */
+    j->doc = yyjson_read_opts((char *)(uintptr_t)text.p, text.n, YYJSON_READ_NOFLAG, NULL, &e);
+    if (!j->doc && e.code == YYJSON_READ_ERROR_MEMORY_ALLOCATION)
+        return error_set(err, STATUS_NOMEM, "out of memory for a JSON text of %zu bytes", text.n);
+    if (!j->doc)
+        return error_set(err, STATUS_INVALID, "the JSON text is malformed at byte %zu: %s", e.pos, e.msg);
+    j->root = yyjson_doc_get_root(j->doc);
+    return 0;
+}
+
+void json_release(struct json *j)
+{
+    yyjson_doc_free(j->doc);
+    *j = (struct json){0};
+}
+
+const char *json_type_name(yyjson_val *v)
+{
+    switch (yyjson_get_type(v)) {
+    case YYJSON_TYPE_NULL:
+        return "null";
+    case YYJSON_TYPE_BOOL:
+        return "a boolean";
+    case YYJSON_TYPE_NUM:
+        return yyjson_is_int(v) ? "an integer" : "a number";
+    case YYJSON_TYPE_STR:
+        return "a string";
+    case YYJSON_TYPE_ARR:
+        return "an array";
+    case YYJSON_TYPE_OBJ:
+        return "an object";
+    default:
+        return "absent";
+    }
+}
+
+static int wrong_type(struct error *err, const char *key, const char *want, yyjson_val *v)
+{
+    return error_set(err, STATUS_INVALID, "'%s' must be %s, but it is %s", key, want, json_type_name(v));
+}
+
+int json_get_any(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found,
+                 struct error *err)
+{
+    if (found)
+        *found = false;
+    if (!yyjson_is_obj(obj))
+        return error_set(err, STATUS_INVALID, "expected an object with '%s', got %s", key,
+                         json_type_name(obj));
+    yyjson_val *k, *hit = NULL;
+    yyjson_obj_iter it = yyjson_obj_iter_with(obj);
+    size_t n = strlen(key);
+    while ((k = yyjson_obj_iter_next(&it))) {
+        if (yyjson_get_len(k) != n || memcmp(yyjson_get_str(k), key, n) != 0)
+            continue;
+        if (hit)
+            return error_set(err, STATUS_INVALID, "'%s' is given twice in one object", key);
+        hit = yyjson_obj_iter_get_val(k);
+    }
+    if (!hit && need == JSON_REQUIRED)
+        return error_set(err, STATUS_INVALID, "'%s' is missing", key);
+    if (hit)
+        *out = hit;
+    if (found)
+        *found = hit != NULL;
+    return 0;
+}
+
+/* The member when it is there and not null. `*v` is NULL when there is nothing to read. */
+static int get(yyjson_val *obj, const char *key, enum json_need need, const char *want, yyjson_val **v,
+               bool *found, struct error *err)
+{
+    bool there;
+    *v = NULL;
+    int rc = json_get_any(obj, key, need, v, &there, err);
+    if (found)
+        *found = false;
+    if (rc)
+        return rc;
+    if (*v && yyjson_is_null(*v)) {
+        if (need == JSON_REQUIRED)
+            return wrong_type(err, key, want, *v);
+        *v = NULL;
+    }
+    if (found)
+        *found = *v != NULL;
+    return 0;
+}
+
+int json_get_str(yyjson_val *obj, const char *key, enum json_need need, struct str *out, bool *found,
+                 struct error *err)
+{
+    yyjson_val *v;
+    int rc = get(obj, key, need, "a string", &v, found, err);
+    if (rc || !v)
+        return rc;
+    if (!yyjson_is_str(v))
+        return wrong_type(err, key, "a string", v);
+    *out = json_str(v);
+    return 0;
+}
+
+int json_get_bool(yyjson_val *obj, const char *key, enum json_need need, bool *out, bool *found,
+                  struct error *err)
+{
+    yyjson_val *v;
+    int rc = get(obj, key, need, "true or false", &v, found, err);
+    if (rc || !v)
+        return rc;
+    if (!yyjson_is_bool(v))
+        return wrong_type(err, key, "true or false", v);
+    *out = yyjson_get_bool(v);
+    return 0;
+}
+
+int json_get_u64(yyjson_val *obj, const char *key, enum json_need need, uint64_t min, uint64_t max,
+                 uint64_t *out, bool *found, struct error *err)
+{
+    yyjson_val *v;
+    int rc = get(obj, key, need, "an integer", &v, found, err);
+    if (rc || !v)
+        return rc;
+    if (!yyjson_is_int(v))
+        return wrong_type(err, key, "an integer", v);
+    if (!yyjson_is_uint(v) || yyjson_get_uint(v) < min || yyjson_get_uint(v) > max)
+        return error_set(err, STATUS_INVALID, "'%s' must be between %" PRIu64 " and %" PRIu64, key, min, max);
+    *out = yyjson_get_uint(v);
+    return 0;
+}
+
+int json_get_i64(yyjson_val *obj, const char *key, enum json_need need, int64_t min, int64_t max,
+                 int64_t *out, bool *found, struct error *err)
+{
+    yyjson_val *v;
+    int rc = get(obj, key, need, "an integer", &v, found, err);
+    if (rc || !v)
+        return rc;
+    if (!yyjson_is_int(v))
+        return wrong_type(err, key, "an integer", v);
+    bool fits = !yyjson_is_uint(v) || yyjson_get_uint(v) <= INT64_MAX;
+    int64_t i = fits ? (yyjson_is_uint(v) ? (int64_t)yyjson_get_uint(v) : yyjson_get_sint(v)) : 0;
+    if (!fits || i < min || i > max)
+        return error_set(err, STATUS_INVALID, "'%s' must be between %" PRId64 " and %" PRId64, key, min, max);
+    *out = i;
+    return 0;
+}
+
+int json_get_f64(yyjson_val *obj, const char *key, enum json_need need, double min, double max, double *out,
+                 bool *found, struct error *err)
+{
+    yyjson_val *v;
+    int rc = get(obj, key, need, "a number", &v, found, err);
+    if (rc || !v)
+        return rc;
+    if (!yyjson_is_num(v))
+        return wrong_type(err, key, "a number", v);
+    double d = yyjson_get_num(v);
+    if (!(d >= min && d <= max))
+        return error_set(err, STATUS_INVALID, "'%s' must be between %g and %g", key, min, max);
+    *out = d;
+    return 0;
+}
+
+int json_get_obj(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found,
+                 struct error *err)
+{
+    yyjson_val *v;
+    int rc = get(obj, key, need, "an object", &v, found, err);
+    if (rc || !v)
+        return rc;
+    if (!yyjson_is_obj(v))
+        return wrong_type(err, key, "an object", v);
+    *out = v;
+    return 0;
+}
+
+int json_get_arr(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found,
+                 struct error *err)
+{
+    yyjson_val *v;
+    int rc = get(obj, key, need, "an array", &v, found, err);
+    if (rc || !v)
+        return rc;
+    if (!yyjson_is_arr(v))
+        return wrong_type(err, key, "an array", v);
+    *out = v;
+    return 0;
+}

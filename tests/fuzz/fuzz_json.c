@@ -17,6 +17,8 @@ static uint32_t depth(yyjson_val *v, uint32_t at)
     return deepest;
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct json j;

@@ -11,6 +11,8 @@ static void check(bool ok)
         abort();
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct str in = {(const char *)data, size}, segs[16], v;

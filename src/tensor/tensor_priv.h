@@ -1,0 +1,29 @@
+/* tensor_priv.h: for the files of tensor/ only. */
+#ifndef INFERD_TENSOR_TENSOR_PRIV_H
+#define INFERD_TENSOR_TENSOR_PRIV_H
+
+#include <string.h>
+
+#include "base/str.h"
+
+/* For "%.*s" in messages: names come from clients, and a long one must not push the rest of the sentence out. */
+#define NAME_ARG(s) (int)((s).n > 96 ? 96 : (s).n), ((s).p ? (s).p : "")
+
+/* Little-endian loads and stores without alignment. inferd runs on little-endian machines only (asserted in tensor.c). */
+static inline uint32_t load_u32(const void *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline uint64_t load_u64(const void *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void store_u32(void *p, uint32_t v) { memcpy(p, &v, sizeof v); }
+
+#endif

@@ -1,7 +1,8 @@
-# ./dev deps: what the other commands stand on. Tiers: build < test < lint, and build < bench; each includes build.
+# ./dev deps: what the other commands stand on. Every tier includes build; test includes demo, bench includes test.
 #
 # build: packages, llhttp + yyjson + ONNX Runtime headers (.deps/usr), ONNX Runtime library (.deps/onnxruntime/lib)
 # test:  cmocka, test data, promtool, perf_analyzer, and the Python packages of tests/requirements.txt (.venv)
+# demo:  trained models and media, in demo/models and demo/media
 # lint:  clang, clang-tidy, libFuzzer's runtime, and the pinned clang-format
 # bench: peers and load tools
 # Nothing to do costs one dpkg-query and a few stamp files.
@@ -147,11 +148,11 @@ make_venv() {
     run_logged venv "$python" -m venv "$VENV" || die "the Python environment .venv could not be made with $python; see build/logs/venv.log"
 }
 
-# fetch_wheel REQUIREMENTS DIR: one wheel checked against its hash, whatever Python this machine has.
+# fetch_wheel REQUIREMENTS DIR: its wheels, each checked against its hash, whatever Python this machine has.
 fetch_wheel() {
     local file=$1 dir=$2 machine name glibc platforms=()
     machine=$(uname -m)
-    name=$(sed -nE 's/^([A-Za-z0-9_.-]+==[^ ]+).*/\1/p' "$file")
+    name=$(sed -nE 's/^([A-Za-z0-9_.-]+==[^ ]+).*/\1/p' "$file" | paste -sd' ' | sed 's/ /, /g')
     for glibc in 2_17 2_27 2_28 2_34 2_38; do
         platforms+=(--platform "manylinux_${glibc}_$machine")
     done
@@ -159,7 +160,7 @@ fetch_wheel() {
     mkdir -p "$dir"
     run_logged "fetch-${name%%==*}" "$VENV/bin/pip" download -q --no-deps --only-binary=:all: --python-version 3.11 \
         "${platforms[@]}" --require-hashes -d "$dir" -r "$file" ||
-        die "the Python package $name could not be fetched (or its hash is not the pinned one); see build/logs/fetch-${name%%==*}.log"
+        die "of the Python packages in $file ($name) one could not be fetched, or its hash is not the pinned one; see build/logs/fetch-${name%%==*}.log"
 }
 
 unpack_onnxruntime() {
@@ -263,6 +264,11 @@ deps_tier() {
         install_python tests/requirements.txt
         unpack_programs test
         unpack_perf_analyzer
+        lay_out_demo
+        ;;
+    demo)
+        deps_tier build
+        lay_out_demo
         ;;
     lint)
         deps_tier build
@@ -279,7 +285,7 @@ deps_tier() {
         deps_tier lint
         deps_tier bench
         ;;
-    *) die "there is no dependency tier '$1'; the tiers are build, test, lint, bench, all" ;;
+    *) die "there is no dependency tier '$1'; the tiers are build, demo, test, lint, bench, all" ;;
     esac
 }
 

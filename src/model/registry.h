@@ -105,6 +105,15 @@ struct version_stats {
 };
 void model_version_stats(const struct model_version *v, struct version_stats *out);
 
+/* Protocols that carry inference, as the `protocol` label of metrics. */
+enum model_protocol { MODEL_PROTOCOL_HTTP, MODEL_PROTOCOL_GRPC, MODEL_PROTOCOL_OPENAI, MODEL_PROTOCOL_COUNT };
+struct infer_times; /* model/infer.h */
+
+/* Count one finished request of this version as its protocol saw it: inferd_requests_total{model,version,protocol,status}
+ * (status: status_name), and on STATUS_OK the histograms inferd_decode_seconds, inferd_encode_seconds (encoded_ns -
+ * output_ns) and inferd_request_seconds (encoded_ns - received_ns). Lock-free after a series' first use. Any thread. */
+void model_version_record(struct model_version *v, enum model_protocol protocol, int status, const struct infer_times *t);
+
 /* One row a model version for the repository index; borrowed for the call. */
 struct index_row {
     struct str model, version; /* version empty: the model has no loaded version */

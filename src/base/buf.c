@@ -85,22 +85,6 @@ void buf_printf(struct buf *b, const char *fmt, ...)
     b->n += (size_t)n;
 }
 
-/* Length of the UTF-8 sequence at p (at most `left` bytes), or 0 when it is not one (RFC 3629: no surrogates, no
- * overlong forms, nothing past U+10FFFF). */
-static size_t utf8_len(const unsigned char *p, size_t left)
-{
-    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
-    if (!n || n > left)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return n;
-}
-
 static void append_escape(struct buf *b, unsigned char c)
 {
     static const char hex[] = "0123456789abcdef";
@@ -131,7 +115,7 @@ void buf_append_json_str(struct buf *b, struct str s)
     size_t start = 0, i = 0;
     while (i < s.n) {
         unsigned char c = (unsigned char)s.p[i];
-        size_t len = utf8_len((const unsigned char *)s.p + i, s.n - i);
+        size_t len = str_utf8_at(s, i);
         if (len && c >= 0x20 && c != '"' && c != '\\') {
             i += len;
             continue;

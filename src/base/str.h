@@ -28,6 +28,10 @@ bool str_ieqz(struct str a, const char *z);
 bool str_starts(struct str s, struct str prefix);
 bool str_ends(struct str s, struct str suffix);
 
+/* Length of the UTF-8 sequence that starts at s.p[at] (at < s.n), or 0 when there is none (RFC 3629: no surrogates, no overlong
+ * forms, nothing past U+10FFFF). */
+size_t str_utf8_at(struct str s, size_t at);
+
 /* Drop leading and trailing spaces and tabs. */
 struct str str_trim(struct str s);
 

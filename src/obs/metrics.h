@@ -27,7 +27,7 @@ struct metric {
 struct metric_histogram {
     const double *bounds;      /* ascending upper bounds, in the family's unit */
     size_t n_bounds;
-    _Atomic uint64_t sum_nano; /* sum in 1e-9 of the unit */
+    _Atomic uint64_t sum_bits; /* the bits of a double: bytes and seconds alike never wrap */
     _Atomic uint64_t *buckets; /* [n_bounds + 1], not cumulative */
 };
 
@@ -59,14 +59,24 @@ void metric_set(struct metric *g, double v);
 void metric_adjust(struct metric *g, double delta);
 uint64_t metric_count(const struct metric *c);
 double metric_value(const struct metric *g);
+/* Count `v` in its bucket (bounds are inclusive: le) and add it to the sum. NaN is dropped (WARN_ON). */
 void metric_observe(struct metric_histogram *h, double v);
+/* All handles may be NULL: then updates do nothing and reads give 0. */
+uint64_t metric_observations(const struct metric_histogram *h);
+double metric_sum(const struct metric_histogram *h);
 
-/* Called at each scrape to refresh gauges that are computed (process CPU, memory, queue depths). */
+/* Called at each scrape to refresh gauges that are computed (process CPU, memory, queue depths). Hooks run on the scraping
+ * thread without any lock of the registry, one scrape at a time, in order of registration; they must not block, render or
+ * unhook. Out of memory: the hook is not kept (WARN_ON). */
 void metrics_on_scrape(struct metrics *m, void (*fn)(void *ctx), void *ctx);
 /* Extra text appended to each scrape (engines' own series); must be complete families. */
 void metrics_on_render(struct metrics *m, void (*fn)(void *ctx, struct buf *out), void *ctx);
+/* Forget all hooks with this ctx; waits for a scrape that is running them. After it returns `ctx` may be freed. */
+void metrics_unhook(struct metrics *m, const void *ctx);
 
-/* Prometheus text format 0.0.4; `# HELP`/`# TYPE` once per family; label values escaped. */
+/* Prometheus text format 0.0.4; `# HELP`/`# TYPE` once per family; label values escaped, bytes in them that are not UTF-8 become
+ * U+FFFD. Families in order of registration, series in order of creation; a family without series is left out. Any thread;
+ * waits for another scrape to end. */
 void metrics_render(struct metrics *m, struct buf *out);
 
 /* Default bounds: 14 latency bounds from 100 us to 10 s, in seconds. */

@@ -1,0 +1,184 @@
+/* metrics_render.c: hooks and the Prometheus text format (exposition format 0.0.4).
+ *
+ * A scrape: wait for the running one, refresh (hooks), render the families under the lock, append the hooks' own text. The
+ * count of a histogram is the sum of its buckets as they were read, so `_count` and the +Inf bucket always agree. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "obs/metrics_priv.h"
+
+static const char *const kind_names[] = {"counter", "gauge", "histogram"};
+
+static void add_hook(struct metrics *m, struct metrics_hook hook)
+{
+    struct metrics_hook *h = malloc(sizeof *h);
+    if (WARN_ON(!h))
+        return;
+    *h = hook;
+    os_mutex_lock(&m->lock);
+    while (m->scraping)
+        os_cond_wait(&m->idle, &m->lock);
+    list_push_back(&m->hooks, &h->node);
+    os_mutex_unlock(&m->lock);
+}
+
+void metrics_on_scrape(struct metrics *m, void (*fn)(void *ctx), void *ctx)
+{
+    add_hook(m, (struct metrics_hook){.scrape = fn, .ctx = ctx});
+}
+
+void metrics_on_render(struct metrics *m, void (*fn)(void *ctx, struct buf *out), void *ctx)
+{
+    add_hook(m, (struct metrics_hook){.render = fn, .ctx = ctx});
+}
+
+void metrics_unhook(struct metrics *m, const void *ctx)
+{
+    os_mutex_lock(&m->lock);
+    while (m->scraping)
+        os_cond_wait(&m->idle, &m->lock);
+    LIST_EACH(it, &m->hooks) {
+        struct metrics_hook *h = LIST_ENTRY(it, struct metrics_hook, node);
+        if (h->ctx != ctx)
+            continue;
+        list_remove(&h->node);
+        free(h);
+    }
+    os_mutex_unlock(&m->lock);
+}
+
+/* Backslash and newline, and the quote in label values; what is not UTF-8 would make Prometheus drop the whole scrape. */
+static void append_escaped(struct buf *out, struct str s, bool quote)
+{
+    for (size_t i = 0, len; i < s.n; i += len ? len : 1) {
+        len = str_utf8_at(s, i);
+        if (!len)
+            buf_append(out, "\xef\xbf\xbd", 3);
+        else if (s.p[i] == '\n')
+            buf_append(out, "\\n", 2);
+        else if (s.p[i] == '\\' || (quote && s.p[i] == '"'))
+            buf_append(out, (char[]){'\\', s.p[i]}, 2);
+        else
+            buf_append(out, s.p + i, len);
+    }
+}
+
+/* Shortest of the forms that read back to the same double. */
+static void append_double(struct buf *out, double v)
+{
+    char text[32];
+    if (isnan(v) || isinf(v)) {
+        buf_append_z(out, isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    buf_append_z(out, text);
+}
+
+/* name{labels,le="..."}<space>; `le` NULL: none, else its value. */
+static void append_head(struct buf *out, const struct metric_family *f, const char *suffix, const struct metrics_series *s,
+                        const double *le)
+{
+    const char *value = s->key.p;
+    buf_append_z(out, f->name);
+    buf_append_z(out, suffix);
+    for (size_t i = 0; i < f->n_labels; i++, value += strlen(value) + 1) {
+        buf_append_c(out, i ? ',' : '{');
+        buf_append_z(out, f->labels[i]);
+        buf_append(out, "=\"", 2);
+        append_escaped(out, str_of(value), true);
+        buf_append_c(out, '"');
+    }
+    if (le) {
+        buf_append_z(out, f->n_labels ? ",le=\"" : "{le=\"");
+        append_double(out, *le);
+        buf_append_c(out, '"');
+    }
+    buf_append_z(out, f->n_labels || le ? "} " : " ");
+}
+
+static void append_histogram(struct buf *out, const struct metric_family *f, const struct metrics_series *s)
+{
+    const struct metric_histogram *h = &s->histogram;
+    uint64_t below = 0;
+    for (size_t i = 0; i <= h->n_bounds; i++) {
+        below += atomic_load_explicit(&h->buckets[i], memory_order_relaxed);
+        append_head(out, f, "_bucket", s, i < h->n_bounds ? &h->bounds[i] : &(double){INFINITY});
+        buf_append_u64(out, below);
+        buf_append_c(out, '\n');
+    }
+    append_head(out, f, "_sum", s, NULL);
+    append_double(out, metric_sum(h));
+    buf_append_c(out, '\n');
+    append_head(out, f, "_count", s, NULL);
+    buf_append_u64(out, below);
+    buf_append_c(out, '\n');
+}
+
+static void append_family(struct buf *out, struct metric_family *f)
+{
+    if (list_empty(&f->series))
+        return;
+    buf_printf(out, "# HELP %s ", f->name);
+    append_escaped(out, str_of(f->help), false);
+    buf_printf(out, "\n# TYPE %s %s\n", f->name, kind_names[f->kind]);
+    LIST_EACH(it, &f->series) {
+        const struct metrics_series *s = LIST_ENTRY(it, struct metrics_series, node);
+        if (f->kind == METRIC_HISTOGRAM) {
+            append_histogram(out, f, s);
+            continue;
+        }
+        append_head(out, f, "", s, NULL);
+        if (f->kind == METRIC_COUNTER)
+            buf_append_u64(out, metric_count(&s->metric));
+        else
+            append_double(out, metric_value(&s->metric));
+        buf_append_c(out, '\n');
+    }
+}
+
+static void append_refused(struct buf *out, uint64_t refused)
+{
+    if (refused)
+        buf_printf(out,
+                   "# HELP inferd_metrics_refused_series_total Lookups of series refused because their family was full.\n"
+                   "# TYPE inferd_metrics_refused_series_total counter\n"
+                   "inferd_metrics_refused_series_total %llu\n",
+                   (unsigned long long)refused);
+}
+
+void metrics_render(struct metrics *m, struct buf *out)
+{
+    os_mutex_lock(&m->lock);
+    while (m->scraping)
+        os_cond_wait(&m->idle, &m->lock);
+    m->scraping = true;
+    os_mutex_unlock(&m->lock);
+
+    LIST_EACH(it, &m->hooks) {
+        struct metrics_hook *h = LIST_ENTRY(it, struct metrics_hook, node);
+        if (h->scrape)
+            h->scrape(h->ctx);
+    }
+    os_mutex_lock(&m->lock);
+    LIST_EACH(it, &m->families)
+        append_family(out, LIST_ENTRY(it, struct metric_family, node));
+    append_refused(out, m->refused);
+    os_mutex_unlock(&m->lock);
+    LIST_EACH(it, &m->hooks) {
+        struct metrics_hook *h = LIST_ENTRY(it, struct metrics_hook, node);
+        if (h->render)
+            h->render(h->ctx, out);
+    }
+    os_mutex_lock(&m->lock);
+    m->scraping = false;
+    os_cond_broadcast(&m->idle);
+    os_mutex_unlock(&m->lock);
+}

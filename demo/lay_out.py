@@ -131,7 +131,7 @@ def lay_media(wheels, sounds, out):
     page = Image.open(io.BytesIO(wheels.read("skimage/data/page.png"))).convert("RGB")
     os.makedirs(f"{out}/media", exist_ok=True)
     page.save(f"{out}/media/page.png")
-    page.crop((0, 5, 240, 36)).save(f"{out}/media/heading.bmp")
+    page.crop((0, 5, 300, 36)).save(f"{out}/media/heading.bmp")
     page.crop((0, 45, 384, 66)).save(f"{out}/media/line.bmp")
     # "He was not an ill-disposed young man", read by a volunteer for LibriVox (public domain).
     shutil.copy(f"{sounds}/usr/share/pocketsphinx/test/data/librivox/sense_and_sensibility_01_austen_64kb-0880.wav",

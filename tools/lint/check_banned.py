@@ -17,6 +17,8 @@ BANNED = {
     "signal": "sigaction", "usleep": "a condition or a timer", "readdir_r": "readdir", "bcopy": "memmove", "bzero": "memset",
     "gethostbyname": "getaddrinfo", "inet_ntoa": "inet_ntop", "getwd": "getcwd", "select": "poll or epoll",
 }
+# What a test may use all the same: it reads its own well-formed text and starts its own programs.
+TESTS_MAY = {"system", "popen", "sscanf", "atoi", "atol", "atof", "rand", "srand", "strerror", "setjmp", "usleep"}
 CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
 MACRO_JUMP = re.compile(r"^\s*#\s*define\s+\w+\s*\([^)]*\)(?:[^\n]*\\\n)*[^\n]*\b(goto|return)\b", re.M)
 
@@ -32,13 +34,17 @@ def check_calls(path):
     code = source.blank(text)
     for m in CALL.finditer(code):
         name = m.group(1)
+        if name in TESTS_MAY and not path.startswith("src/"):
+            continue
         if name == "strerror" and path.startswith("src/os/"):
             continue
         if re.search(r"Exception:[^*]*\b" + name + r"\b", text):
             continue
         yield code.count("\n", 0, m.start(1)) + 1, f"{name}() is banned: use {BANNED[name]}"
     for m in MACRO_JUMP.finditer(code):
-        if "Exception:" not in text:
+        # A macro that builds the rows of one switch and is undefined right after it hides nothing.
+        name = re.search(r"define\s+(\w+)", m.group(0)).group(1)
+        if "Exception:" not in text and not re.search(r"#\s*undef\s+" + name + r"\b", code):
             yield code.count("\n", 0, m.start()) + 1, f"a macro that hides a '{m.group(1)}': write the jump where it happens"
 
 

@@ -6,6 +6,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+NOT_OURS = (".deps", ".venv", ".git/", "build/", "dist/", "demo/models/", "demo/media/")
+
 _TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 
@@ -15,9 +17,15 @@ def files(*suffixes, under=("src", "tests", "bench", "tools", "demo", "deploy", 
         out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "--", *under], cwd=ROOT, capture_output=True,
                              text=True, check=True).stdout.splitlines()
     except (OSError, subprocess.CalledProcessError):
-        out = [os.path.relpath(os.path.join(d, f), ROOT) for top in under for d, _, fs in os.walk(os.path.join(ROOT, top))
-               for f in fs]
+        out = [p for top in under for p in walk(top) if not p.startswith(NOT_OURS)]
     return sorted(p for p in set(out) if p.endswith(tuple(suffixes)) and os.path.isfile(os.path.join(ROOT, p)))
+
+
+def walk(top):
+    """Every file below a folder, for a tree without git."""
+    for folder, _, names in os.walk(os.path.join(ROOT, top)):
+        for name in names:
+            yield os.path.relpath(os.path.join(folder, name), ROOT)
 
 
 def read(path):

@@ -39,7 +39,7 @@ static int take(struct cursor *c, size_t n, const uint8_t **out, const char *fie
 
 static int take_u32(struct cursor *c, uint32_t *out, const char *field, struct error *err)
 {
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = take(c, 4, &p, field, err);
     if (rc == 0)
         memcpy(out, p, 4);
@@ -48,7 +48,7 @@ static int take_u32(struct cursor *c, uint32_t *out, const char *field, struct e
 
 static int take_u64(struct cursor *c, uint64_t *out, const char *field, struct error *err)
 {
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = take(c, 8, &p, field, err);
     if (rc == 0)
         memcpy(out, p, 8);
@@ -58,7 +58,7 @@ static int take_u64(struct cursor *c, uint64_t *out, const char *field, struct e
 static int take_str(struct cursor *c, struct str *out, const char *field, struct error *err)
 {
     uint64_t n;
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = take_u64(c, &n, field, err);
     if (rc < 0)
         return rc;
@@ -143,7 +143,7 @@ static int take_array(struct cursor *c, struct gguf_array *a, struct error *err)
 static int take_kv(struct cursor *c, struct gguf_kv *kv, struct error *err)
 {
     uint32_t type;
-    const uint8_t *p;
+    const uint8_t *p = NULL;
     int rc = take_str(c, &kv->key, "key", err);
     if (rc == 0)
         rc = take_u32(c, &type, "value type", err);
@@ -221,7 +221,7 @@ static int take_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t *offset
 
 static int take_header(struct cursor *c, struct gguf *g, uint64_t *n_tensors, uint64_t *n_kv, struct error *err)
 {
-    const uint8_t *magic;
+    const uint8_t *magic = NULL;
     int rc = take(c, 4, &magic, "magic", err);
     if (rc == 0 && memcmp(magic, "GGUF", 4) != 0)
         return error_set(err, STATUS_INVALID, "this is not a GGUF file: it does not begin with \"GGUF\"");

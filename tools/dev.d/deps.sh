@@ -3,7 +3,7 @@
 # build: packages, llhttp + yyjson + ONNX Runtime headers (.deps/usr), ONNX Runtime library (.deps/onnxruntime/lib)
 # test:  cmocka, test data, promtool, perf_analyzer, and the Python packages of tests/requirements.txt (.venv)
 # demo:  trained models and media, in demo/models and demo/media
-# lint:  clang, clang-tidy, libFuzzer's runtime, and the pinned clang-format
+# lint:  clang and libFuzzer's runtime, the pinned clang-format and clang-tidy
 # bench: peers and load tools
 # Nothing to do costs one dpkg-query and a few stamp files.
 

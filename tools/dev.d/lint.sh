@@ -42,7 +42,7 @@ lint_tidy() {
         [ "$(cat "$stamp" 2>/dev/null)" = "$key" ] && exit 0
         known=--extra-arg=-include$PWD/tools/lint/analyzer.h
         [ "$1" != src/base/error.c ] || known=--extra-arg=-DERROR_C
-        if clang-tidy --quiet -p build/debug --extra-arg=-Wno-unknown-warning-option "$known" "$1" 2>/dev/null >"$stamp.log"; then
+        if .venv/bin/clang-tidy --quiet -p build/debug --extra-arg=-Wno-unknown-warning-option "$known" "$1" 2>/dev/null >"$stamp.log"; then
             echo "$key" >"$stamp"
         else
             grep -E "(error|warning):" "$stamp.log" || echo "$1:1: clang-tidy could not read the file"; exit 1

@@ -18,13 +18,13 @@ die() {
     exit 1
 }
 
+may_be_root() { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }
+
 as_root() {
     if [ "$(id -u)" = 0 ]; then
         "$@"
-    elif command -v sudo >/dev/null; then
-        sudo "$@"
     else
-        die "installing packages needs root: run ./dev as root, or install sudo"
+        sudo "$@"
     fi
 }
 

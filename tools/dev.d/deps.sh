@@ -34,6 +34,7 @@ package_offered() {
 apt_update_once() {
     [ -z "${APT_UPDATED:-}" ] || return 0
     APT_UPDATED=1
+    may_be_root || return 0 # with the lists as they are, unpacking below .deps may still work
     say "refreshing the package lists"
     # One refused third-party source must not stop us: what counts is whether our packages are offered afterwards.
     run_logged apt-update as_root apt-get "${APT_OPTIONS[@]}" update || true
@@ -46,6 +47,7 @@ install_packages() {
         package_installed "$entry" || missing+=("$entry")
     done
     [ ${#missing[@]} -gt 0 ] || return 0
+    may_be_root || die "installing packages needs root: run ./dev as root, install sudo, or install these yourself: ${missing[*]}"
     apt_update_once
     for entry in "${missing[@]}"; do
         chosen=''

@@ -19,7 +19,7 @@ libc_version() { objdump -T "$@" | grep -oE 'GLIBC_[0-9.]+' | sed 's/GLIBC_//' |
 cmd_deb() {
     local root=build/deb version arch name files depends
     prepare build
-    build_preset release || die "the build 'release' failed; the whole log is build/logs/build-release.log"
+    build_preset release inferd || die "the build 'release' failed; the whole log is build/logs/build-release.log"
     version=$(project_version) arch=$(dpkg --print-architecture)
     rm -rf "$root"
     install_tree "$ROOT/$root" /usr /etc /usr/lib/systemd/system /var/lib/inferd || die "the package's tree could not be made; the reason is above"

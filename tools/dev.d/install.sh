@@ -48,7 +48,7 @@ cmd_install() {
     *) sysconf=$prefix/etc units=$prefix/lib/systemd/system state=$prefix/var/lib/inferd ;;
     esac
     prepare build
-    build_preset release || die "the build 'release' failed; the whole log is build/logs/build-release.log"
+    build_preset release inferd || die "the build 'release' failed; the whole log is build/logs/build-release.log"
     mkdir -p "$prefix" 2>/dev/null && [ -w "$prefix" ] || die "$prefix cannot be written: run ./dev install as root, or choose another --prefix"
     install_tree '' "$prefix" "$sysconf" "$units" "$state" || die "not everything could be installed; the reason is above"
     say "installed $prefix/bin/inferd, configured by $sysconf/inferd/inferd.yaml; models go to $state/models"

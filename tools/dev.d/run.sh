@@ -39,7 +39,7 @@ cmd_run() {
     local url=http://127.0.0.1:8000 server tries=0
     prepare build
     prepare demo
-    build_preset release || die "the build 'release' failed; the whole log is build/logs/build-release.log"
+    build_preset release inferd || die "the build 'release' failed; the whole log is build/logs/build-release.log"
     build/release/inferd serve demo/models "$@" &
     server=$!
     trap 'kill -TERM $server 2>/dev/null' INT TERM

@@ -14,10 +14,16 @@
 
 struct loop;
 
-enum { LOOP_READ = 1, LOOP_WRITE = 2, LOOP_HANGUP = 4 };
+enum {
+    LOOP_READ = 1,
+    LOOP_WRITE = 2,
+    LOOP_HANGUP = 4,   /* event: the peer sends no more (EPOLLRDHUP), or the connection is dead */
+    LOOP_DEAD = 8,     /* event, together with HANGUP: reset, error, or closed in both directions */
+    LOOP_NO_RDHUP = 16 /* interest: the peer's end is known; report only DEAD from now on */
+};
 
 /* A watched fd, embedded in its owner. Level-triggered. HANGUP (EPOLLRDHUP | EPOLLHUP | EPOLLERR) is always delivered, also
- * while nothing is asked for. */
+ * while nothing is asked for (but see LOOP_NO_RDHUP). */
 struct loop_fd {
     int fd;
     uint32_t interest; /* as registered */

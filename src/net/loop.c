@@ -21,6 +21,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "os/clock.h"
+#include "os/file.h"
 #include "os/poll.h"
 
 struct loop {
@@ -165,7 +166,10 @@ void loop_stop(struct loop *l)
     os_wakeup_signal(l->wake_fd);
 }
 
-uint64_t loop_now_ns(const struct loop *l) { return l->now_ns; }
+uint64_t loop_now_ns(const struct loop *l)
+{
+    return l->now_ns;
+}
 
 uint64_t loop_update_now(struct loop *l)
 {

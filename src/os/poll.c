@@ -3,14 +3,13 @@
 #include "os/poll.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/status.h"
+#include "os/sys_error.h"
 
 static uint32_t to_epoll(uint32_t interest)
 {
@@ -27,7 +26,7 @@ static uint32_t from_epoll(uint32_t events)
 int os_poll_create(int *out, struct error *err)
 {
     *out = epoll_create1(EPOLL_CLOEXEC);
-    return *out < 0 ? error_set(err, STATUS_IO, "cannot create an epoll descriptor: %s", strerror(errno)) : 0;
+    return *out < 0 ? os_error_set(err, errno, "cannot create an epoll descriptor") : 0;
 }
 
 static int control(int poll, int op, int fd, uint32_t interest, void *user, struct error *err)
@@ -35,7 +34,7 @@ static int control(int poll, int op, int fd, uint32_t interest, void *user, stru
     struct epoll_event e = {.events = to_epoll(interest), .data.ptr = user};
     if (epoll_ctl(poll, op, fd, &e) == 0)
         return 0;
-    return error_set(err, STATUS_IO, "cannot watch descriptor %d: %s", fd, strerror(errno));
+    return os_error_set(err, errno, "cannot watch descriptor %d", fd);
 }
 
 int os_poll_add(int poll, int fd, uint32_t interest, void *user, struct error *err)
@@ -81,7 +80,7 @@ size_t os_poll_wait(int poll, struct os_poll_event *out, uint64_t timeout_ns)
 int os_wakeup_create(int *out, struct error *err)
 {
     *out = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    return *out < 0 ? error_set(err, STATUS_IO, "cannot create an eventfd: %s", strerror(errno)) : 0;
+    return *out < 0 ? os_error_set(err, errno, "cannot create an eventfd") : 0;
 }
 
 void os_wakeup_signal(int fd)
@@ -91,10 +90,4 @@ void os_wakeup_signal(int fd)
     ssize_t n = write(fd, &one, sizeof one); /* EAGAIN after 2^64 - 2 unread signals: it is readable then */
     (void)n;
     errno = saved;
-}
-
-void os_close(int fd)
-{
-    if (fd >= 0)
-        close(fd);
 }

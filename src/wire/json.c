@@ -53,11 +53,9 @@ int json_parse(struct json *j, struct str text, const struct json_limits *limits
     if (text.n == 0)
         return error_set(err, STATUS_INVALID, "the JSON text is empty");
     if (max_bytes && text.n > max_bytes)
-        return error_set(err, STATUS_TOO_LARGE, "the JSON text has %zu bytes; at most %zu are accepted",
-                         text.n, max_bytes);
+        return error_set(err, STATUS_TOO_LARGE, "the JSON text has %zu bytes; at most %zu are accepted", text.n, max_bytes);
     if (json_scan_depth(text, max_depth + 1) > max_depth)
-        return error_set(err, STATUS_INVALID, "the JSON text is nested deeper than %" PRIu32 " levels",
-                         max_depth);
+        return error_set(err, STATUS_INVALID, "the JSON text is nested deeper than %" PRIu32 " levels", max_depth);
     yyjson_read_err e;
     /* Without YYJSON_READ_INSITU the text is copied and not written to; the API is not const-correct. */
     j->doc = yyjson_read_opts((char *)(uintptr_t)text.p, text.n, YYJSON_READ_NOFLAG, NULL, &e);
@@ -100,14 +98,12 @@ static int wrong_type(struct error *err, const char *key, const char *want, yyjs
     return error_set(err, STATUS_INVALID, "'%s' must be %s, but it is %s", key, want, json_type_name(v));
 }
 
-int json_get_any(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found,
-                 struct error *err)
+int json_get_any(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found, struct error *err)
 {
     if (found)
         *found = false;
     if (!yyjson_is_obj(obj))
-        return error_set(err, STATUS_INVALID, "expected an object with '%s', got %s", key,
-                         json_type_name(obj));
+        return error_set(err, STATUS_INVALID, "expected an object with '%s', got %s", key, json_type_name(obj));
     yyjson_val *k, *hit = NULL;
     yyjson_obj_iter it = yyjson_obj_iter_with(obj);
     size_t n = strlen(key);
@@ -128,8 +124,8 @@ int json_get_any(yyjson_val *obj, const char *key, enum json_need need, yyjson_v
 }
 
 /* The member when it is there and not null. `*v` is NULL when there is nothing to read. */
-static int get(yyjson_val *obj, const char *key, enum json_need need, const char *want, yyjson_val **v,
-               bool *found, struct error *err)
+static int get(yyjson_val *obj, const char *key, enum json_need need, const char *want, yyjson_val **v, bool *found,
+               struct error *err)
 {
     bool there;
     *v = NULL;
@@ -148,8 +144,7 @@ static int get(yyjson_val *obj, const char *key, enum json_need need, const char
     return 0;
 }
 
-int json_get_str(yyjson_val *obj, const char *key, enum json_need need, struct str *out, bool *found,
-                 struct error *err)
+int json_get_str(yyjson_val *obj, const char *key, enum json_need need, struct str *out, bool *found, struct error *err)
 {
     yyjson_val *v;
     int rc = get(obj, key, need, "a string", &v, found, err);
@@ -161,8 +156,7 @@ int json_get_str(yyjson_val *obj, const char *key, enum json_need need, struct s
     return 0;
 }
 
-int json_get_bool(yyjson_val *obj, const char *key, enum json_need need, bool *out, bool *found,
-                  struct error *err)
+int json_get_bool(yyjson_val *obj, const char *key, enum json_need need, bool *out, bool *found, struct error *err)
 {
     yyjson_val *v;
     int rc = get(obj, key, need, "true or false", &v, found, err);
@@ -174,8 +168,8 @@ int json_get_bool(yyjson_val *obj, const char *key, enum json_need need, bool *o
     return 0;
 }
 
-int json_get_u64(yyjson_val *obj, const char *key, enum json_need need, uint64_t min, uint64_t max,
-                 uint64_t *out, bool *found, struct error *err)
+int json_get_u64(yyjson_val *obj, const char *key, enum json_need need, uint64_t min, uint64_t max, uint64_t *out, bool *found,
+                 struct error *err)
 {
     yyjson_val *v;
     int rc = get(obj, key, need, "an integer", &v, found, err);
@@ -189,8 +183,8 @@ int json_get_u64(yyjson_val *obj, const char *key, enum json_need need, uint64_t
     return 0;
 }
 
-int json_get_i64(yyjson_val *obj, const char *key, enum json_need need, int64_t min, int64_t max,
-                 int64_t *out, bool *found, struct error *err)
+int json_get_i64(yyjson_val *obj, const char *key, enum json_need need, int64_t min, int64_t max, int64_t *out, bool *found,
+                 struct error *err)
 {
     yyjson_val *v;
     int rc = get(obj, key, need, "an integer", &v, found, err);
@@ -206,8 +200,8 @@ int json_get_i64(yyjson_val *obj, const char *key, enum json_need need, int64_t 
     return 0;
 }
 
-int json_get_f64(yyjson_val *obj, const char *key, enum json_need need, double min, double max, double *out,
-                 bool *found, struct error *err)
+int json_get_f64(yyjson_val *obj, const char *key, enum json_need need, double min, double max, double *out, bool *found,
+                 struct error *err)
 {
     yyjson_val *v;
     int rc = get(obj, key, need, "a number", &v, found, err);
@@ -222,8 +216,7 @@ int json_get_f64(yyjson_val *obj, const char *key, enum json_need need, double m
     return 0;
 }
 
-int json_get_obj(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found,
-                 struct error *err)
+int json_get_obj(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found, struct error *err)
 {
     yyjson_val *v;
     int rc = get(obj, key, need, "an object", &v, found, err);
@@ -235,8 +228,7 @@ int json_get_obj(yyjson_val *obj, const char *key, enum json_need need, yyjson_v
     return 0;
 }
 
-int json_get_arr(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found,
-                 struct error *err)
+int json_get_arr(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found, struct error *err)
 {
     yyjson_val *v;
     int rc = get(obj, key, need, "an array", &v, found, err);

@@ -35,8 +35,7 @@ struct json {
 /* Parse `text` (copied; need not outlive the call). `limits` may be NULL. STATUS_INVALID with the position
  * and the reason (too deep counts as invalid), STATUS_TOO_LARGE, STATUS_NOMEM. On failure there is nothing to
  * release. */
-int json_parse(struct json *j, struct str text, const struct json_limits *limits,
-               struct error *err) MUST_CHECK;
+int json_parse(struct json *j, struct str text, const struct json_limits *limits, struct error *err) MUST_CHECK;
 void json_release(struct json *j); /* a zeroed struct is accepted */
 
 /* Depth of nesting in `text` without parsing it, stopping at `stop_at`. For codecs that parse by themselves.
@@ -50,16 +49,15 @@ enum json_need { JSON_OPTIONAL, JSON_REQUIRED };
  * tells the first two apart. Borrowed from the document. When `obj` is not an object, STATUS_INVALID. */
 int json_get_str(yyjson_val *obj, const char *key, enum json_need need, struct str *out, bool *found,
                  struct error *err) MUST_CHECK;
-int json_get_bool(yyjson_val *obj, const char *key, enum json_need need, bool *out, bool *found,
-                  struct error *err) MUST_CHECK;
+int json_get_bool(yyjson_val *obj, const char *key, enum json_need need, bool *out, bool *found, struct error *err) MUST_CHECK;
 /* Integers only (1.0 is refused: it is not written as an integer), within [min, max]. */
-int json_get_u64(yyjson_val *obj, const char *key, enum json_need need, uint64_t min, uint64_t max,
-                 uint64_t *out, bool *found, struct error *err) MUST_CHECK;
-int json_get_i64(yyjson_val *obj, const char *key, enum json_need need, int64_t min, int64_t max,
-                 int64_t *out, bool *found, struct error *err) MUST_CHECK;
+int json_get_u64(yyjson_val *obj, const char *key, enum json_need need, uint64_t min, uint64_t max, uint64_t *out, bool *found,
+                 struct error *err) MUST_CHECK;
+int json_get_i64(yyjson_val *obj, const char *key, enum json_need need, int64_t min, int64_t max, int64_t *out, bool *found,
+                 struct error *err) MUST_CHECK;
 /* Any number, as a double within [min, max]. */
-int json_get_f64(yyjson_val *obj, const char *key, enum json_need need, double min, double max, double *out,
-                 bool *found, struct error *err) MUST_CHECK;
+int json_get_f64(yyjson_val *obj, const char *key, enum json_need need, double min, double max, double *out, bool *found,
+                 struct error *err) MUST_CHECK;
 int json_get_obj(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found,
                  struct error *err) MUST_CHECK;
 int json_get_arr(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found,

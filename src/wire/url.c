@@ -41,11 +41,9 @@ int url_parse_target(struct str target, struct url_target *out, struct error *er
 {
     *out = (struct url_target){.query = STR("")};
     if (target.n == 0 || !is_visible(target))
-        return error_set(err, STATUS_INVALID,
-                         "the request target is empty or holds a byte that must be percent-encoded");
+        return error_set(err, STATUS_INVALID, "the request target is empty or holds a byte that must be percent-encoded");
     if (memchr(target.p, '#', target.n))
-        return error_set(err, STATUS_INVALID,
-                         "the request target holds a fragment ('#'); clients keep that to themselves");
+        return error_set(err, STATUS_INVALID, "the request target holds a fragment ('#'); clients keep that to themselves");
     if (str_eqz(target, "*")) {
         out->path = target;
         return 0;
@@ -53,15 +51,13 @@ int url_parse_target(struct str target, struct url_target *out, struct error *er
     struct str rest = target;
     if (rest.p[0] != '/') {
         if (!skip_scheme(&rest))
-            return error_set(err, STATUS_INVALID,
-                             "the request target must begin with '/' or with http:// or https://");
+            return error_set(err, STATUS_INVALID, "the request target must begin with '/' or with http:// or https://");
         size_t n = 0;
         while (n < rest.n && rest.p[n] != '/' && rest.p[n] != '?')
             n++;
         out->authority = (struct str){rest.p, n};
         if (n == 0 || !url_is_authority(out->authority))
-            return error_set(err, STATUS_INVALID,
-                             "the request target's host is not a host name, an address or host:port");
+            return error_set(err, STATUS_INVALID, "the request target's host is not a host name, an address or host:port");
         rest = after(rest, n);
     }
     const char *q = memchr(rest.p, '?', rest.n);
@@ -90,8 +86,7 @@ static bool is_reg_name(struct str s)
 static bool is_ip_literal(struct str s)
 {
     for (size_t i = 0; i < s.n; i++)
-        if (hex_value(s.p[i]) < 0 &&
-            !(s.p[i] && strchr(":.%-_~gGhHiIjJkKlLmMnNoOpPqQrRsStTuUvVwWxXyYzZ", s.p[i])))
+        if (hex_value(s.p[i]) < 0 && !(s.p[i] && strchr(":.%-_~gGhHiIjJkKlLmMnNoOpPqQrRsStTuUvVwWxXyYzZ", s.p[i])))
             return false;
     return s.n > 1;
 }
@@ -154,8 +149,7 @@ int url_decode(struct arena *a, struct str s, bool form, struct str *out, struct
     return 0;
 }
 
-int url_split_path(struct arena *a, struct str path, struct str *segs, size_t max, size_t *n,
-                   struct error *err)
+int url_split_path(struct arena *a, struct str path, struct str *segs, size_t max, size_t *n, struct error *err)
 {
     *n = 0;
     if (path.n == 0 || path.p[0] != '/')
@@ -171,8 +165,7 @@ int url_split_path(struct arena *a, struct str path, struct str *segs, size_t ma
         if (rc)
             return rc;
         if (str_eqz(seg, ".") || str_eqz(seg, ".."))
-            return error_set(err, STATUS_INVALID,
-                             "the URL's path holds a '.' or '..' segment; send the resolved path");
+            return error_set(err, STATUS_INVALID, "the URL's path holds a '.' or '..' segment; send the resolved path");
         if (*n == max)
             return error_set(err, STATUS_NOT_FOUND, "no such path");
         segs[(*n)++] = seg;

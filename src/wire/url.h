@@ -34,8 +34,7 @@ bool url_is_authority(struct str s);
  * "/a/b" two, "/a/" two of which the last is empty. STATUS_NOT_FOUND when there are more than `max`,
  * STATUS_INVALID on what is said above, STATUS_NOMEM. `segs` has room for `max`. A segment without '%' is
  * borrowed from `path`. */
-int url_split_path(struct arena *a, struct str path, struct str *segs, size_t max, size_t *n,
-                   struct error *err) MUST_CHECK;
+int url_split_path(struct arena *a, struct str path, struct str *segs, size_t max, size_t *n, struct error *err) MUST_CHECK;
 
 /* Percent-decode `s`; '+' becomes a space when `form` is set. Borrowed from `s` when there is nothing to
  * decode, else in `a`. STATUS_INVALID on a bad escape or "%00", STATUS_NOMEM. */
@@ -43,7 +42,6 @@ int url_decode(struct arena *a, struct str s, bool form, struct str *out, struct
 
 /* The decoded value of the first parameter `name` in `query` ("a=1&b=2"; a name without '=' has an empty
  * value). STATUS_NOT_FOUND when absent (no error text), else as url_decode. */
-int url_query_get(struct arena *a, struct str query, const char *name, struct str *out,
-                  struct error *err) MUST_CHECK;
+int url_query_get(struct arena *a, struct str query, const char *name, struct str *out, struct error *err) MUST_CHECK;
 
 #endif

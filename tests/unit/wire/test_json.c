@@ -100,13 +100,11 @@ static void test_getters(void **state)
     (void)state;
     struct json j;
     struct error err;
-    assert_int_equal(
-        json_parse(
-            &j,
-            STR("{\"s\":\"a\\u0000b\",\"t\":true,\"u\":18446744073709551615,\"i\":-5,\"f\":2.5,\"n\":null,"
-                "\"o\":{},\"a\":[],\"d\":1,\"d\":2,\"w\":1.0,\"big\":18446744073709551616}"),
-            NULL, &err),
-        0);
+    assert_int_equal(json_parse(&j,
+                                STR("{\"s\":\"a\\u0000b\",\"t\":true,\"u\":18446744073709551615,\"i\":-5,\"f\":2.5,\"n\":null,"
+                                    "\"o\":{},\"a\":[],\"d\":1,\"d\":2,\"w\":1.0,\"big\":18446744073709551616}"),
+                                NULL, &err),
+                     0);
     struct str s;
     bool b, found;
     uint64_t u = 7;
@@ -141,12 +139,9 @@ static void test_getter_errors(void **state)
     (void)state;
     struct json j;
     struct error err;
-    assert_int_equal(json_parse(&j,
-                                STR("{\"s\":1,\"u\":-1,\"d\":1,\"d\":2,\"w\":1.0,\"n\":null,\"big\":1e400}"),
-                                NULL, &err),
+    assert_int_equal(json_parse(&j, STR("{\"s\":1,\"u\":-1,\"d\":1,\"d\":2,\"w\":1.0,\"n\":null,\"big\":1e400}"), NULL, &err),
                      STATUS_INVALID); /* 1e400 is not a finite double */
-    assert_int_equal(
-        json_parse(&j, STR("{\"s\":1,\"u\":-1,\"d\":1,\"d\":2,\"w\":1.0,\"n\":null}"), NULL, &err), 0);
+    assert_int_equal(json_parse(&j, STR("{\"s\":1,\"u\":-1,\"d\":1,\"d\":2,\"w\":1.0,\"n\":null}"), NULL, &err), 0);
     struct str s;
     uint64_t u;
     int64_t i;
@@ -163,17 +158,15 @@ static void test_getter_errors(void **state)
     assert_string_equal(err.text, "'x' is missing");
     assert_int_equal(json_get_i64(j.root, "n", JSON_REQUIRED, 0, 10, &i, NULL, &err), STATUS_INVALID);
     assert_string_equal(err.text, "'n' must be an integer, but it is null");
-    assert_int_equal(json_get_str(yyjson_obj_get(j.root, "s"), "k", JSON_OPTIONAL, &s, NULL, &err),
-                     STATUS_INVALID);
+    assert_int_equal(json_get_str(yyjson_obj_get(j.root, "s"), "k", JSON_OPTIONAL, &s, NULL, &err), STATUS_INVALID);
     json_release(&j);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parse_strict),  cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_size),          cmocka_unit_test(test_getters),
-        cmocka_unit_test(test_getter_errors),
+        cmocka_unit_test(test_parse_strict), cmocka_unit_test(test_depth),         cmocka_unit_test(test_size),
+        cmocka_unit_test(test_getters),      cmocka_unit_test(test_getter_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

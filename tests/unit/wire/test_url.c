@@ -70,8 +70,7 @@ static void test_authority(void **state)
     (void)state;
     static const char *const good[] = {"",      "localhost", "localhost:8000", "h:", "127.0.0.1:65535",
                                        "[::1]", "[::1]:80",  "a_b.c-d",        "%41"};
-    static const char *const bad[] = {"a b", "a/b",  "h:x", "h:1:2", "h:65536",
-                                      "u@h", "[::1", "h\"", "a,b:x", "\\"};
+    static const char *const bad[] = {"a b", "a/b", "h:x", "h:1:2", "h:65536", "u@h", "[::1", "h\"", "a,b:x", "\\"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         if (!url_is_authority(str_of(good[i])))
             fail_msg("refused: %s", good[i]);
@@ -145,9 +144,8 @@ static void test_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_target_forms), cmocka_unit_test(test_target_refused),
-        cmocka_unit_test(test_authority),    cmocka_unit_test(test_split_path),
-        cmocka_unit_test(test_query),        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_target_forms), cmocka_unit_test(test_target_refused), cmocka_unit_test(test_authority),
+        cmocka_unit_test(test_split_path),   cmocka_unit_test(test_query),          cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

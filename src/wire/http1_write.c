@@ -1,0 +1,142 @@
+/* http1_write.c: the writing half of http1.h: status lines, headers, chunk framing. */
+#include "wire/http1.h"
+
+#include "base/check.h"
+
+const char *http1_reason(int status)
+{
+    switch (status) {
+    case 100:
+        return "Continue";
+    case 200:
+        return "OK";
+    case 201:
+        return "Created";
+    case 202:
+        return "Accepted";
+    case 204:
+        return "No Content";
+    case 206:
+        return "Partial Content";
+    case 301:
+        return "Moved Permanently";
+    case 302:
+        return "Found";
+    case 304:
+        return "Not Modified";
+    case 307:
+        return "Temporary Redirect";
+    case 308:
+        return "Permanent Redirect";
+    case 400:
+        return "Bad Request";
+    case 401:
+        return "Unauthorized";
+    case 403:
+        return "Forbidden";
+    case 404:
+        return "Not Found";
+    case 405:
+        return "Method Not Allowed";
+    case 406:
+        return "Not Acceptable";
+    case 408:
+        return "Request Timeout";
+    case 409:
+        return "Conflict";
+    case 411:
+        return "Length Required";
+    case 412:
+        return "Precondition Failed";
+    case 413:
+        return "Content Too Large";
+    case 414:
+        return "URI Too Long";
+    case 415:
+        return "Unsupported Media Type";
+    case 417:
+        return "Expectation Failed";
+    case 421:
+        return "Misdirected Request";
+    case 422:
+        return "Unprocessable Content";
+    case 429:
+        return "Too Many Requests";
+    case 431:
+        return "Request Header Fields Too Large";
+    case 499:
+        return "Client Closed Request";
+    case 500:
+        return "Internal Server Error";
+    case 501:
+        return "Not Implemented";
+    case 502:
+        return "Bad Gateway";
+    case 503:
+        return "Service Unavailable";
+    case 504:
+        return "Gateway Timeout";
+    case 505:
+        return "HTTP Version Not Supported";
+    default:
+        return "Status";
+    }
+}
+
+void http1_write_status(struct buf *out, int status)
+{
+    ASSERT(status >= 100 && status <= 999);
+    buf_append(out, "HTTP/1.1 ", 9);
+    buf_append_u64(out, (uint64_t)status);
+    buf_append_c(out, ' ');
+    buf_append_z(out, http1_reason(status));
+    buf_append(out, "\r\n", 2);
+}
+
+void http1_write_request_line(struct buf *out, struct str method, struct str target)
+{
+    buf_append_str(out, method);
+    buf_append_c(out, ' ');
+    buf_append_str(out, target);
+    buf_append(out, " HTTP/1.1\r\n", 11);
+}
+
+static bool is_field_value(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (((unsigned char)s.p[i] < 0x20 && s.p[i] != '\t') || s.p[i] == 0x7f)
+            return false;
+    return true;
+}
+
+bool http1_write_header(struct buf *out, struct str name, struct str value)
+{
+    if (!http1_is_token(name) || !is_field_value(value))
+        return false;
+    buf_append_str(out, name);
+    buf_append(out, ": ", 2);
+    buf_append_str(out, value);
+    buf_append(out, "\r\n", 2);
+    return true;
+}
+
+void http1_write_header_u64(struct buf *out, const char *name, uint64_t value)
+{
+    buf_append_z(out, name);
+    buf_append(out, ": ", 2);
+    buf_append_u64(out, value);
+    buf_append(out, "\r\n", 2);
+}
+
+size_t http1_chunk_head(char out[HTTP1_CHUNK_HEAD_BYTES], size_t n)
+{
+    ASSERT(n > 0); /* a chunk of 0 bytes would end the body */
+    char digits[16];
+    size_t at = sizeof digits, len;
+    for (; n; n >>= 4)
+        digits[--at] = "0123456789abcdef"[n & 15];
+    len = sizeof digits - at;
+    memcpy(out, digits + at, len);
+    memcpy(out + len, "\r\n", 2);
+    return len + 2;
+}

@@ -10,7 +10,6 @@ import sys
 import xml.etree.ElementTree as ET
 
 CMOCKA_OK = re.compile(r"^\[\s+OK \] (\S+)", re.M)
-CMOCKA_SKIP = re.compile(r"^\[\s+SKIPPED \] (?!\d+ test)(\S+)", re.M)
 CMOCKA_DONE = re.compile(r"^\[=+\] (?:\w+: )?\d+ test\(s\) run\.", re.M)
 CMOCKA_BEGIN = re.compile(r"^\[=+\] (?:\w+: )?Running \d+ test\(s\)", re.M)
 
@@ -25,10 +24,10 @@ class Totals:
         self.failures.append((where, why))
 
 
-def cmocka_failures(text):
-    """Names of failed tests: cmocka prints each when it fails, and all again in a list at the end."""
+def cmocka_names(text, word):
+    """Names of tests marked FAILED or SKIPPED: cmocka prints each as it happens, and all again in a list at the end."""
     names = []
-    for m in re.finditer(r"^\[\s+FAILED\s+\] (.*)$", text, re.M):
+    for m in re.finditer(rf"^\[\s+{word}\s+\] (.*)$", text, re.M):
         name = m.group(1).strip()
         if name and not re.match(r"(\w+: )?\d+ test", name) and name not in names:
             names.append(name)
@@ -48,9 +47,9 @@ def add_ctest(totals, suite, case, text):
         else:
             totals.passed += 1
         return
-    names = cmocka_failures(text)
+    names = cmocka_names(text, "FAILED")
     totals.passed += len(CMOCKA_OK.findall(text))
-    totals.skipped += len(set(CMOCKA_SKIP.findall(text)))
+    totals.skipped += len(cmocka_names(text, "SKIPPED"))
     for test in names:
         totals.fail(f"{name}: {test}", test_excerpt(text, test))
     if bad and not names:

@@ -21,13 +21,10 @@ broken() {
 }
 
 # Thread sanitizer needs the usual memory layout; kernels with wide address randomisation break that for older runtimes.
-under() {
+set_layout() {
+    LAYOUT=()
     if [ "$1" = tsan ] && setarch "$(uname -m)" -R true 2>/dev/null; then
-        shift
-        setarch "$(uname -m)" -R "$@"
-    else
-        shift
-        "$@"
+        LAYOUT=(setarch "$(uname -m)" -R)
     fi
 }
 
@@ -36,29 +33,42 @@ run_unit() {
     [ -z "$FILTER_CTEST" ] || args=(-R "$FILTER_CTEST")
     say "$preset: unit tests"
     # ctest's own text is kept in the log; what failed is shown by the summary.
-    under "$preset" ctest --test-dir "build/$preset" -j "$(jobs_count)" --no-tests=ignore --output-junit "$RESULTS/$preset-unit.xml" \
+    "${LAYOUT[@]}" ctest --test-dir "build/$preset" -j "$(jobs_count)" --no-tests=ignore --output-junit "$RESULTS/$preset-unit.xml" \
         --test-output-size-passed 1000000 --test-output-size-failed 1000000 "${args[@]}" >"$LOGS/ctest-$preset.log" 2>&1 || true
     [ -s "$RESULTS/$preset-unit.xml" ] || broken "$preset-unit" "ctest left no result; see build/logs/ctest-$preset.log"
 }
 
-run_wire() {
-    local preset=$1 markers=$2 args=() rc=0
-    [ -n "$(find tests/wire -name 'test_*.py' -print -quit 2>/dev/null)" ] || return 0
+# run_pytest NAME RESULT.xml ARGUMENTS...: a pytest that dies, or leaves no result, is a failed test named NAME.
+run_pytest() {
+    local name=$1 xml=$2 args=() rc=0
+    shift 2
     [ -z "$FILTER_PYTEST" ] || args=(-k "$FILTER_PYTEST")
-    say "$preset: wire tests${markers:+ ($markers)}"
-    INFERD_BUILD=$preset INFERD_BINARY=$ROOT/build/$preset/inferd \
-        under "$preset" "$VENV/bin/python" -m pytest tests/wire -q -p no:cacheprovider -m "$markers" \
-        --junitxml="$RESULTS/$preset-wire.xml" -o junit_suite_name="$preset-wire" "${args[@]}" >"$LOGS/pytest-$preset.log" 2>&1 || rc=$?
-    # 5: the filter selected nothing here. Anything above 1 else: pytest itself failed.
+    "${LAYOUT[@]}" "$VENV/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$xml" "${args[@]}" "$@" >"$LOGS/pytest-$name.log" 2>&1 || rc=$?
+    # 1: a test failed; 5: the filter or the marks selected nothing here. Above: pytest itself failed.
     case $rc in
-    0 | 1) ;;
-    5) rm -f "$RESULTS/$preset-wire.xml" ;;
+    0 | 1) [ -s "$xml" ] || broken "$name" "pytest left no result; see build/logs/pytest-$name.log" ;;
+    5) rm -f "$xml" ;;
     *)
-        tail -n 15 "$LOGS/pytest-$preset.log" >&2
-        broken "$preset-wire" "pytest ended with status $rc; see build/logs/pytest-$preset.log"
+        tail -n 15 "$LOGS/pytest-$name.log" >&2
+        rm -f "$xml"
+        broken "$name" "pytest ended with status $rc; see build/logs/pytest-$name.log"
         ;;
     esac
-    [ $rc = 5 ] || [ -s "$RESULTS/$preset-wire.xml" ] || broken "$preset-wire" "pytest left no result; see build/logs/pytest-$preset.log"
+}
+
+run_wire() {
+    local preset=$1 markers=$2
+    [ -n "$(find tests/wire -name 'test_*.py' -print -quit 2>/dev/null)" ] || return 0
+    say "$preset: wire tests ($markers)"
+    export INFERD_BUILD=$preset INFERD_BINARY=$ROOT/build/$preset/inferd
+    run_pytest "$preset-wire" "$RESULTS/$preset-wire.xml" tests/wire -m "$markers"
+}
+
+# The checkers and the counting of tools/ have tests of their own, which no build changes.
+run_tools() {
+    LAYOUT=()
+    say "tests of the tools"
+    run_pytest tools "$RESULTS/tools.xml" tests/tools
 }
 
 test_preset() {
@@ -70,6 +80,7 @@ test_preset() {
         broken "$preset-build" "the build failed; see build/logs/build-$preset.log"
         return 0
     fi
+    set_layout "$preset"
     [ "$KIND" = wire ] || [ "$SOAK" = 1 ] || run_unit "$preset"
     [ "$KIND" = unit ] || run_wire "$preset" "$markers"
 }
@@ -97,6 +108,7 @@ cmd_test() {
     mkdir -p "$RESULTS" "$LOGS"
     sanitizer_environment
     for preset in "${presets[@]}"; do test_preset "$preset"; done
+    [ "$KIND" = unit ] || [ $SOAK = 1 ] || run_tools
     if [ $lint = 1 ]; then
         . tools/dev.d/lint.sh
         lint_all "$RESULTS/lint.xml" || true

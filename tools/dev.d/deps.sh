@@ -24,11 +24,12 @@ read_installed() {
     INSTALLED=$(dpkg-query -W -f '${db:Status-Status} ${binary:Package}\n' | awk '$1 == "installed" { sub(/:.*/, "", $2); printf "%s ", $2 }')
 }
 
-# A package has a candidate when apt knows a version of it that could be installed.
+# package_offered PACKAGE [OLDEST]: whether apt knows a version of it that could be installed, and that is new enough.
 package_offered() {
-    local policy
-    policy=$(apt-cache policy "$1" 2>/dev/null)
-    case $policy in *'Candidate: (none)'* | '') return 1 ;; *) return 0 ;; esac
+    local candidate
+    candidate=$(apt-cache policy "$1" 2>/dev/null | awk '$1 == "Candidate:" { print $2 }')
+    case $candidate in '' | '(none)') return 1 ;; esac
+    [ -z "${2:-}" ] || dpkg --compare-versions "$candidate" ge "$2"
 }
 
 apt_update_once() {
@@ -104,11 +105,12 @@ open_next_release() {
         die "the package list of $suite could not be fetched from this machine's mirror; see build/logs/apt-next.log"
 }
 
-# fetch_deb PACKAGE DIR [next]: downloads PACKAGE's .deb into DIR, from this release or (if it lacks it, or asked) the next.
+# fetch_deb PACKAGE DIR [OLDEST | next]: downloads PACKAGE's .deb into DIR, from this release or, when that has none or only
+# one older than OLDEST, or when asked, from the next.
 fetch_deb() {
     local name=$1 dir=$2 apt=()
     apt_update_once
-    if [ "${3:-}" = next ] || ! package_offered "$name"; then
+    if [ "${3:-}" = next ] || ! package_offered "$name" "${3:-}"; then
         open_next_release "$name"
         apt=("${NEXT_APT[@]}")
     fi
@@ -120,14 +122,14 @@ unpack_libraries() {
     local key
     key="$OS_ID $OS_VERSION $(hash_of tools/dev.d/next-release)"
     stamp_is libraries "$key" && return 0
-    local dir=$DEPS/debs entry with name deb
+    local dir=$DEPS/debs entry oldest with name deb
     rm -rf "$DEPS/usr" "$dir"
     mkdir -p "$dir" "$DEPS/tmp"
     say "unpacking llhttp, yyjson and the ONNX Runtime headers into .deps"
-    while read -r entry with; do
-        fetch_deb "$entry" "$dir"
+    while read -r entry oldest with; do
+        fetch_deb "$entry" "$dir" "$oldest"
         for name in ${with#with}; do
-            fetch_deb "$name" "$dir"
+            fetch_deb "$name" "$dir" "$oldest"
         done
     done < <(awk '$1 == "package" { $1 = ""; print }' tools/dev.d/next-release)
     for deb in "$dir"/*.deb; do

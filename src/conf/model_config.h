@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
 
@@ -20,7 +21,7 @@
 
 struct config_io {
     struct str name;
-    struct str data_type; /* "TYPE_FP32" or "FP32"; empty: unset */
+    struct str data_type; /* Triton's spelling, "TYPE_FP32"; empty: unset */
     int64_t dims[MODEL_CONFIG_RANK_MAX]; /* without the batch axis when max_batch_size > 0, as in Triton */
     int n_dims;                          /* -1: unset */
     bool optional;
@@ -111,5 +112,15 @@ int model_config_from_pbtxt(struct str text, const char *where, struct arena *a,
 /* Triton's ModelConfig as JSON (load requests with an inline config). */
 int model_config_from_json(struct str text, const char *where, struct arena *a, struct model_config *c,
                            struct error *err) MUST_CHECK;
+
+/* Rules over several fields (the three readers have applied them already; for a config that model/ completed or merged): names
+ * unique and present, preferred and warm-up sizes within max_batch_size, priority levels, padding. INVALID names the field. */
+int model_config_validate(const struct model_config *c, const char *where, struct error *err) MUST_CHECK;
+/* A name in the file must be that of the model's folder. INVALID names both. */
+int model_config_check_name(const struct model_config *c, struct str folder, const char *where, struct error *err) MUST_CHECK;
+
+/* Append Triton's JSON form of ModelConfig, the answer of GET /v2/models/{m}/config. model_config_from_json reads it back (one
+ * padded axis an input, one cut axis an output). out->failed when memory ran out. */
+void model_config_render_json(const struct model_config *c, struct buf *out);
 
 #endif

@@ -1,0 +1,130 @@
+/* config.h: the server's configuration: defaults, then inferd.yaml, then command-line flags, all through the one option
+ * table (conf/options.h).
+ *
+ * A struct config is built once, checked as a whole and then read-only; a reload builds a second one from the same sources
+ * and reconciles it with the running one. Strings and lists live in its arena. Pure: the caller reads the file and passes the
+ * text. One thread builds, any may read. */
+#ifndef INFERD_CONF_CONFIG_H
+#define INFERD_CONF_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/str.h"
+
+struct option; /* conf/options.h */
+
+#define CONFIG_OPTIONS_MAX 96
+
+struct config_list {
+    const char **v; /* n strings and a NULL behind them */
+    size_t n;
+};
+
+enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_FLAG };
+
+/* Enums are stored as int; the words of the table's row are in the order of these. */
+enum config_mode { CONFIG_MODE_NONE, CONFIG_MODE_POLL, CONFIG_MODE_EXPLICIT }; /* as enum registry_mode */
+enum config_metrics_compat { CONFIG_COMPAT_NONE, CONFIG_COMPAT_TRITON };
+enum config_log_format { CONFIG_LOG_TEXT, CONFIG_LOG_JSON };
+
+/* Times in nanoseconds, sizes in bytes. Field names are the option's names. */
+struct config {
+    struct {
+        struct config_list listen;
+        uint32_t threads; /* 0: from the CPU quota */
+    } http;
+    struct {
+        uint32_t max_connections, max_header_bytes, max_headers, max_url_bytes, max_inflate_ratio, max_pipeline, max_requests;
+        uint64_t max_body_bytes, header_timeout, body_timeout, idle_timeout, write_timeout, min_body_rate;
+    } limits;
+    struct {
+        struct config_list paths, load;
+        int mode; /* enum config_mode */
+        uint64_t poll_interval, poll_settle, memory_limit;
+        bool follow_symlinks, strict_readiness;
+        uint32_t loader_threads;
+    } repository;
+    struct {
+        uint64_t queue_bytes, default_deadline, hang_timeout;
+    } scheduler;
+    struct {
+        uint32_t threads; /* 0: from the CPU quota */
+    } compute;
+    struct {
+        const char *library;
+        struct config_list providers;
+        const char *graph_optimization, *cache_dir;
+        bool provider_fallback;
+    } onnxruntime;
+    struct {
+        struct config_list listen;
+        int compat; /* enum config_metrics_compat */
+    } metrics;
+    struct {
+        struct config_list listen; /* empty: no admin listener */
+    } admin;
+    struct {
+        int level; /* enum log_level */
+        int format; /* enum config_log_format */
+        const char *file; /* "": stderr */
+    } log;
+    struct {
+        const char *file; /* "": off, "-": stdout */
+        int format;
+        uint32_t queue; /* records */
+    } access_log;
+    struct {
+        uint64_t grace, drain_timeout;
+    } shutdown;
+    bool insecure;
+    const char *state_dir; /* "": none */
+
+    /* where each row's value came from */
+    uint8_t source[CONFIG_OPTIONS_MAX];
+    int line[CONFIG_OPTIONS_MAX]; /* in the file; 0 otherwise */
+    const char *where;            /* the file's name in messages; NULL: no file */
+    struct arena arena;
+};
+
+/* Every option at its default. NOMEM only. */
+int config_init(struct config *c, struct error *err) MUST_CHECK;
+void config_release(struct config *c);
+
+/* Apply the text of inferd.yaml. `where` names it in messages and is copied. Values may hold ${NAME} or ${NAME:-default};
+ * `env` looks NAME up (getenv; NULL: none is set), $$ is a dollar sign. INVALID: file, line, key, value, what is accepted. */
+int config_apply_yaml(struct config *c, struct str text, const char *where, const char *(*env)(const char *name),
+                      struct error *err) MUST_CHECK;
+
+/* Apply one flag: `name` is an option's name or alias without the dashes. Lists: "a,b"; given again, a flag adds to a list that
+ * flags began. NOT_FOUND: no such option (the text has the nearest); INVALID: bad value. */
+int config_apply_flag(struct config *c, struct str name, struct str value, struct error *err) MUST_CHECK;
+
+/* Rules over several rows, after file and flags: listeners off loopback need `insecure`, no address twice, explicit-mode
+ * options only in explicit mode. Names the file and line where the value came from a file. */
+int config_check(const struct config *c, struct error *err) MUST_CHECK;
+
+/* Reload. `fresh` was built from the same sources as `running` was. Calls back for each row whose value differs: `applies` is
+ * true when it is reloadable; the other rows are set back in `fresh` to what `running` has, so that afterwards `fresh` is what
+ * the server should run on. Returns the number of changed rows, or a negative status. */
+int config_reconcile(struct config *fresh, const struct config *running,
+                     void (*changed)(void *ctx, const struct option *row, bool applies), void *ctx, struct error *err) MUST_CHECK;
+
+/* The value of one row as text that config_apply_flag reads back ("64MiB", "250ms", "a,b"). */
+void config_render_value(const struct config *c, const struct option *row, struct buf *out);
+/* The whole configuration as YAML that config_apply_yaml reads back, each row with its source as a comment. */
+void config_render_yaml(const struct config *c, struct buf *out);
+
+/* `inferd config --help`: the table as text; `inferd config --markdown`: docs/reference/config.md. */
+void config_render_help(struct buf *out);
+void config_render_markdown(struct buf *out);
+
+/* One listen address: "127.0.0.1:8000", "[::1]:8000", "localhost:8000", "*:8000", "unix:/run/inferd.sock". */
+bool config_listen_valid(struct str address);
+bool config_listen_is_loopback(struct str address); /* unix sockets are */
+
+#endif

@@ -38,16 +38,16 @@ struct str model_data_type(struct str name)
     return (struct str){0};
 }
 
+/* TYPE_INVALID is protobuf's default: the same as leaving the field out. */
 static int read_data_type(struct reader *r, const struct node *n, struct str *out)
 {
     int index;
-    if (n->kind == NODE_SCALAR && (out->p = NULL, *out = model_data_type(n->text), out->n))
-        return 0;
-    int rc = model_read_enum(r, n, model_data_types, &index);
-    if (rc == 0 && index == 0)
-        return model_error(r, n, "TYPE_INVALID is not a type that a tensor can have");
+    struct str known = n->kind == NODE_SCALAR ? model_data_type(n->text) : (struct str){0};
+    int rc = 0;
+    if (!known.n)
+        rc = model_read_enum(r, n, model_data_types, &index);
     if (rc == 0)
-        *out = str_of(model_data_types[index]);
+        *out = known.n ? known : index == 0 ? (struct str){0} : str_of(model_data_types[index]);
     return rc;
 }
 
@@ -69,7 +69,9 @@ static int read_dims(struct reader *r, const struct node *n, int64_t *dims, int 
 static int read_io_dims(struct reader *r, const struct node *n, void *base)
 {
     struct config_io *io = base;
-    return read_dims(r, n, io->dims, &io->n_dims);
+    int rc = read_dims(r, n, io->dims, &io->n_dims);
+    io->n_dims = io->n_dims ? io->n_dims : -1; /* protobuf can't tell an empty list from none */
+    return rc;
 }
 
 static int read_axis(struct reader *r, const struct node *n, void *base)
@@ -580,8 +582,9 @@ static int take_parameter(struct reader *r, struct str key, const struct node *v
     if (value->kind == NODE_MAP) {
         if (value->n > 1 || (value->first && !str_eqz(value->first->key, "string_value")))
             return model_error(r, value, "a parameter is { string_value: \"...\" }");
-        if (value->first && model_read_string(r, value->first, &text) < 0)
-            return r->err ? r->err->code : -2;
+        int rc = value->first ? model_read_string(r, value->first, &text) : 0;
+        if (rc < 0)
+            return rc;
     } else if (r->format == MODEL_PBTXT && value->text.n) {
         return model_error(r, value, "a parameter is { string_value: \"...\" }");
     } else {

@@ -13,6 +13,7 @@ struct builder {
     struct node *open[NODE_DEPTH_MAX]; /* innermost last */
     size_t depth;
     struct str key; /* pending key of the innermost map */
+    int key_line;
     bool have_key;
     struct node *root;
     int documents;
@@ -35,6 +36,7 @@ static int attach(struct builder *b, struct node *n)
         if (!b->have_key)
             return fail(b, n->line, "a key must be plain text, not a list or a map");
         n->key = b->key;
+        n->line = n->kind == NODE_SCALAR ? n->line : b->key_line; /* a block begins below its key */
         b->have_key = false;
     }
     node_append(parent, n);
@@ -52,6 +54,7 @@ static int on_scalar(struct builder *b, const yaml_event_t *e, int line)
         if (!n->text.n)
             return fail(b, line, "a key is empty");
         b->key = n->text;
+        b->key_line = line;
         b->have_key = true;
         return 0;
     }

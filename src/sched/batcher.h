@@ -1,9 +1,15 @@
 /* batcher.h: one model version's queue and the decision when to close a batch. Pure: no clock, no locks, no threads, no I/O;
  * the caller passes `now` and serialises calls (model/ holds the version's queue lock around each).
  *
- * Items are embedded in the caller's request. Order of service: by (priority, deadline, arrival). Only items with the same
- * `bucket` (padded shape class, see below) share a batch. Rows, never requests, are counted. Every item ends in exactly one
- * of: a batch, an expiry list, a removal.
+ * Items are embedded in the caller's request. Order of service: by (priority level, demoted, deadline, arrival); FIXED, as
+ * Triton, has arrival order within a level, and preserve_ordering makes it arrival order altogether. A deadline further off
+ * than BATCH_PATIENCE_NS counts as that for the order (and only for it), so that a request without a deadline is overtaken
+ * for that long at most. Only items with the same `bucket` (padded shape class, see below) share a batch. Rows, never
+ * requests, are counted. Every item ends in exactly one of: a batch, an expiry list, a removal.
+ *
+ * The caller's loop. An arrival: batcher_admit, then wake an instance thread. An instance thread that is free: batcher_expire
+ * and answer those, batcher_next; run what it hands out and then batcher_finish; else sleep until wake_ns or an arrival.
+ * Some thread also calls batcher_expire at batcher_next_expiry while all instances are busy.
  *
  * Policies. FIXED is Triton's dynamic batcher under Triton's names (preferred_batch_size, max_queue_delay, priority levels,
  * queue policies). DEADLINE (default) learns the latency L(bucket, rows) online and closes a batch when one of these holds:
@@ -23,11 +29,15 @@
 #include "base/error.h"
 #include "base/heap.h"
 #include "base/list.h"
+#include "sched/rank.h"
 
-#define SCHED_NEVER UINT64_MAX
-#define BATCH_ROWS_MAX 4096
+#define SCHED_NEVER          UINT64_MAX
+#define BATCH_ROWS_MAX       4096
 #define BATCH_PRIORITIES_MAX 16
-#define BATCH_PREFERRED_MAX 16
+#define BATCH_PREFERRED_MAX  16
+#define BATCH_BUCKETS_MAX    256 /* distinct shapes queued or running at once; idle ones are reused, least recent first */
+#define BATCH_RUNS_MAX       256 /* instances of one version */
+#define BATCH_PATIENCE_NS    5000000000u
 
 enum batch_mode {
     BATCH_NONE,     /* every request runs alone */
@@ -45,7 +55,7 @@ struct batch_queue_policy {
 
 struct batch_policy {
     enum batch_mode mode;
-    uint32_t max_rows;          /* per batch; 1 when the model doesn't batch */
+    uint32_t max_rows; /* per batch; 1 when the model doesn't batch */
     uint32_t preferred_rows[BATCH_PREFERRED_MAX];
     uint32_t n_preferred;
     uint64_t max_queue_delay_ns; /* FIXED: the delay. DEADLINE: an upper bound on waiting for company; 0: learned only */
@@ -53,25 +63,26 @@ struct batch_policy {
     uint32_t priority_levels;        /* 0 or 1: one class. Levels are 1..n as in Triton, 1 is most urgent */
     uint32_t default_priority_level; /* used for items with priority 0 */
     struct batch_queue_policy queue[BATCH_PRIORITIES_MAX + 1]; /* [level]; [0] is the default policy */
-    uint32_t max_queue_rows; /* bound over all levels; 0: 64 x max_rows */
-    uint64_t max_queue_bytes; /* bound over all levels; 0: no bound of its own */
+    uint32_t max_queue_rows;                                   /* bound over all levels; 0: 64 x max_rows */
+    uint64_t max_queue_bytes;                                  /* bound over all levels; 0: no bound of its own */
 };
 
 /* One queued request. Embedded by the caller, who owns it; the batcher links it from admit until it leaves. */
 struct batch_item {
     /* set by the caller before batcher_admit */
-    uint32_t rows;         /* 1..max_rows */
-    uint32_t priority;     /* 0: default level; else 1..priority_levels */
-    uint64_t bytes;        /* what it pins in memory */
-    uint64_t bucket;       /* batches never mix buckets; equal padded shapes have equal buckets */
-    uint64_t deadline_ns;  /* absolute, covers queue and run; SCHED_NEVER: none */
-    uint64_t timeout_ns;   /* Triton's per-request queue timeout (relative); 0: none given */
-    bool alone;            /* must run in a batch of its own (re-run after a failed batch) */
+    uint32_t rows;        /* 1..max_rows */
+    uint32_t priority;    /* 0: default level; else 1..priority_levels */
+    uint64_t bytes;       /* what it pins in memory */
+    uint64_t bucket;      /* batches never mix buckets; equal padded shapes have equal buckets */
+    uint64_t deadline_ns; /* absolute, covers queue and run; SCHED_NEVER: none */
+    uint64_t timeout_ns;  /* Triton's per-request queue timeout (relative); 0: none given */
+    bool alone;           /* must run in a batch of its own (re-run after a failed batch): not held to the queue bounds, which
+                              it passed before */
     /* owned by the batcher */
-    uint64_t arrived_ns, expires_ns, seq;
+    uint64_t arrived_ns, expires_ns, order_ns, seq;
     uint32_t level;
-    bool demoted; /* timed out under DELAY */
-    struct heap_node order; /* in its bucket's queue */
+    bool demoted;           /* timed out under DELAY */
+    struct rank_node order; /* in its bucket's queue */
     struct heap_node expiry;
     struct batch_bucket *home;
     struct list link; /* in the batch or expiry list handed out */
@@ -79,29 +90,36 @@ struct batch_item {
 
 struct batcher; /* private: see batcher.c */
 
-/* `policy` is copied. NULL when out of memory. */
+/* `policy` is copied; values out of range are brought into it (max_rows into 1..BATCH_ROWS_MAX, ...): conf/ is where a user
+ * is told. NULL when out of memory. One instance until batcher_set_instances says otherwise. */
 struct batcher *batcher_create(const struct batch_policy *policy);
 /* The queue must be empty. */
 void batcher_destroy(struct batcher *b);
 
+/* How many instances exist now (busy and free): for what can be promised at admission. 1..BATCH_RUNS_MAX. */
+void batcher_set_instances(struct batcher *b, uint32_t instances);
+
 /* Queue `item`. Errors leave it untouched:
- *   STATUS_INVALID    rows > max_rows (text names both), priority outside 1..levels
+ *   STATUS_INVALID    rows 0 or > max_rows (text names both), priority outside 1..levels
  *   STATUS_EXHAUSTED  a bound is reached (text names which bound and its value)
  *   STATUS_DEADLINE   cannot be met any more: the text has the expected time and the time left
- *   STATUS_NOMEM */
+ *   STATUS_NOMEM
+ * Cost: O(log n) and, for an item with a deadline, one O(log n) look at each bucket that has items queued. */
 int batcher_admit(struct batcher *b, struct batch_item *item, uint64_t now_ns, struct error *err) MUST_CHECK;
 
 /* Take a queued item out again (client gone). O(log n) amortised, no scan. The item must be queued here. */
 void batcher_remove(struct batcher *b, struct batch_item *item);
 
-/* Move every item whose deadline (or REJECT timeout) has passed onto `expired` (linked by item->link). */
+/* Move every item whose deadline (or REJECT timeout) has passed, or was found by batcher_next to be out of reach, onto
+ * `expired` (linked by item->link). A deadline has passed at now >= deadline, a queue timeout at now > timeout (Triton). */
 void batcher_expire(struct batcher *b, uint64_t now_ns, struct list *expired);
 
 struct batch_decision {
-    bool run;          /* items in `batch` are to run now */
-    uint32_t rows;     /* their sum */
+    bool run;      /* items in `batch` are to run now */
+    uint32_t rows; /* their sum */
     uint64_t bucket;
-    uint64_t wake_ns;  /* when !run: decide again at this time or at the next admit; SCHED_NEVER: nothing queued. Covers
+    uint32_t run_id;  /* for batcher_finish */
+    uint64_t wake_ns; /* when !run: decide again at this time or at the next admit; SCHED_NEVER: nothing queued. Covers
                           expiry times too */
 };
 
@@ -109,13 +127,18 @@ struct batch_decision {
  * moved onto `batch` in service order. */
 struct batch_decision batcher_next(struct batcher *b, uint64_t now_ns, uint32_t free_instances, struct list *batch);
 
+/* The batch `run_id` ended at `now`: in `run_ns` when it ran (learned), 0 when it failed, was cancelled or never started. To be
+ * called for every batch handed out, before batcher_next is asked on behalf of the same instance. Unknown ids are ignored. */
+void batcher_finish(struct batcher *b, uint32_t run_id, uint64_t now_ns, uint64_t run_ns);
+
 /* When the caller should call batcher_expire although no instance is free. SCHED_NEVER: nothing queued expires. */
 uint64_t batcher_next_expiry(const struct batcher *b);
 
-/* A batch of `rows` of `bucket` took `run_ns`: learn. Failed or cancelled runs are not reported. */
+/* A batch of `rows` of `bucket` that did not come from batcher_next took `run_ns`: learn (warm-up runs, one a batch size, are
+ * worth giving: they make the first promises right). */
 void batcher_learn(struct batcher *b, uint64_t bucket, uint32_t rows, uint64_t run_ns);
 
-/* Estimated run time; 0 while nothing is known. */
+/* Estimated run time; 0 while nothing is known. A bucket not seen yet answers with its likeliest neighbour's time. */
 uint64_t batcher_estimate_ns(const struct batcher *b, uint64_t bucket, uint32_t rows);
 
 struct batcher_stats {
@@ -126,7 +149,8 @@ struct batcher_stats {
 };
 void batcher_stats(const struct batcher *b, struct batcher_stats *out);
 
-/* How long a newcomer would wait for its answer, for Retry-After and instance scaling; 0 when unknown. */
+/* How long `instances` would take for all that is queued and running, as of the last call that had a clock: what a newcomer of
+ * the lowest priority has in front of it, for Retry-After and instance scaling; 0 when unknown. */
 uint64_t batcher_backlog_ns(const struct batcher *b, uint32_t instances);
 
 /* Structure check for tests and debug builds. */

@@ -1,0 +1,119 @@
+/* batcher_priv.h: for the files of sched/ only: what a batcher is made of, and the calls between its parts.
+ *
+ *   batcher.c          life, clock, admission bounds, leaving, expiry, runs, statistics, validate
+ *   buckets.c          the table of shape buckets: hash, active list, reuse of idle ones
+ *   promise.c          what can be promised: work ahead, refusal at admission, backlog
+ *   policy_fixed.c     Triton's rules
+ *   policy_deadline.c  the learned rules; NONE as the case of batches of one
+ *   rank.[ch]          the ordered queue of one bucket
+ *   latency.[ch]       how long a batch takes
+ *   arrival.[ch]       who is about to arrive
+ *
+ * Invariants (batcher_validate): an item that is queued is in its bucket's tree, in the arrivals list, and in the expiry heap
+ * exactly when expires_ns is not SCHED_NEVER. A dead item (expired or hopeless, not handed out yet) has home == NULL and is
+ * in the dead list only. A bucket is in the active list when its tree has items, else in the idle list. n_items, rows and
+ * bytes count queued and dead items. */
+#ifndef INFERD_SCHED_BATCHER_PRIV_H
+#define INFERD_SCHED_BATCHER_PRIV_H
+
+#include "sched/arrival.h"
+#include "sched/batcher.h"
+#include "sched/latency.h"
+#include "sched/rank.h"
+
+#define BATCH_HASH_SLOTS 512 /* a power of two; chains stay short with at most BATCH_BUCKETS_MAX buckets */
+
+struct batch_bucket {
+    uint64_t id;
+    bool alone; /* the one bucket of items that run by themselves; their own id says how long they take */
+    struct rank_tree queue;
+    struct batch_bucket *chain; /* next in its hash slot */
+    struct list where;          /* batcher.active or batcher.idle */
+    uint32_t running;           /* batches out: not to be reused */
+    double row_bytes;           /* what a row weighs, as the measure of likeness between buckets; 0: unknown */
+    struct latency_model latency;
+    struct arrival_model arrival;
+    uint64_t wait_until_ns; /* company is being waited for no longer than this; 0: not waiting */
+};
+
+struct batch_run {
+    uint32_t id;
+    uint32_t rows;
+    uint64_t started_ns;
+    double expected_ns;
+    struct batch_bucket *home; /* where it is learned */
+};
+
+struct batcher {
+    struct batch_policy policy;
+    uint64_t now_ns; /* the latest clock seen: time never runs backwards here */
+    uint64_t seq;
+    uint32_t n_items, rows;
+    uint64_t bytes;
+    uint32_t level_items[BATCH_PRIORITIES_MAX + 1];
+    struct list arrivals; /* queued items, oldest first, by item->link */
+    struct list dead;     /* to be handed out by batcher_expire, by item->link */
+    struct heap expiry;
+
+    struct batch_bucket *hash[BATCH_HASH_SLOTS];
+    struct list active, idle; /* idle: least recently used first */
+    uint32_t n_buckets;
+    struct batch_bucket alone;
+
+    struct batch_run runs[BATCH_RUNS_MAX];
+    uint32_t n_runs, last_run_id, instances;
+
+    struct latency_tail tail;
+    double overhead_ns, overhead_spread_ns; /* from hand-out to finish, beyond the run itself */
+    struct arrival_rate rate;               /* all buckets */
+    double busy;                            /* share of recent time in which every instance ran or rows waited */
+    double busy_span_ns;                    /* what "recent" is: a few batches */
+};
+
+/* buckets.c. Hash of an id; NULL when absent. */
+struct batch_bucket *batcher__bucket_find(const struct batcher *b, uint64_t id);
+/* The bucket with own runs whose rows weigh most nearly `row_bytes` (0: unknown, the one with most runs); NULL: none. */
+const struct batch_bucket *batcher__bucket_like(const struct batcher *b, double row_bytes);
+/* Find or make; NULL with *status set: STATUS_EXHAUSTED (all in use) or STATUS_NOMEM. */
+struct batch_bucket *batcher__bucket_get(struct batcher *b, uint64_t id, double row_bytes, int *status);
+/* To be called when a bucket's queue became empty or non-empty, or its last run ended. */
+void batcher__bucket_moved(struct batcher *b, struct batch_bucket *k);
+void batcher__buckets_release(struct batcher *b);
+/* The active bucket whose head comes first in the order; NULL when nothing is queued. */
+struct batch_bucket *batcher__bucket_urgent(const struct batcher *b, const struct batch_bucket *but_not);
+void batcher__bucket_init(const struct batcher *b, struct batch_bucket *k, uint64_t id);
+
+/* batcher.c */
+static inline struct batch_item *batcher__item(const struct rank_node *n)
+{
+    return CONTAINER_OF(n, struct batch_item, order);
+}
+static inline struct batch_item *batcher__head(const struct batch_bucket *k)
+{
+    return batcher__item(rank_first(&k->queue));
+}
+/* Take a queued item out of its bucket and into the dead list. */
+void batcher__kill(struct batcher *b, struct batch_item *item);
+/* Rows of `k` that one batch may hold now: max_rows, less where the order must be kept (preserve_ordering) and other
+ * buckets have older items. `cut`: the latter is why. */
+uint64_t batcher__rows_allowed(const struct batcher *b, const struct batch_bucket *k, bool *cut);
+/* Close a batch: the longest prefix of `k` within `rows` (one item where batches are of one), moved onto `batch`. */
+struct batch_decision batcher__close(struct batcher *b, struct batch_bucket *k, uint64_t rows, struct list *batch);
+/* The bucket whose latency model speaks for `item`. NULL: none yet. */
+const struct batch_bucket *batcher__model_of(const struct batcher *b, const struct batch_item *item);
+static inline bool batcher__single(const struct batcher *b, const struct batch_bucket *k)
+{
+    return k->alone || b->policy.mode == BATCH_NONE || b->policy.max_rows == 1;
+}
+
+/* promise.c. Time from hand-out to answer that holds in all but about one case of a hundred; 0 while nothing is known. */
+double batcher__promise_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows);
+/* 0, or STATUS_DEADLINE with `err` set. The item's order fields are filled in. */
+int batcher__promise(const struct batcher *b, const struct batch_bucket *k, const struct batch_item *item,
+                     struct error *err) MUST_CHECK;
+
+/* The policies: decide for one free instance. Expired items are gone already. */
+struct batch_decision batcher__next_fixed(struct batcher *b, struct list *batch);
+struct batch_decision batcher__next_deadline(struct batcher *b, uint32_t free_instances, struct list *batch);
+
+#endif

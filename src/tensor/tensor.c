@@ -52,7 +52,7 @@ bool tensor_bytes(enum dtype t, const struct shape *s, size_t *out)
     return each && shape_elements(s, &n) && n <= SIZE_MAX && size_mul((size_t)n, each, out);
 }
 
-static int check_bytes(const struct tensor *t, uint64_t want, struct error *err)
+static int check_bytes(const char *what, const struct tensor *t, uint64_t want, struct error *err)
 {
     const uint8_t *p = t->data.p;
     size_t left = t->data.n;
@@ -60,29 +60,29 @@ static int check_bytes(const struct tensor *t, uint64_t want, struct error *err)
     for (uint64_t i = 0; i < want; i++) {
         if (left < 4)
             return error_set(err, STATUS_INVALID,
-                             "'%.*s': shape %s needs %llu BYTES elements, but the data ends inside the length of "
+                             "%s '%.*s': shape %s needs %llu BYTES elements, but the data ends inside the length of "
                              "element %llu (%zu of %zu bytes used)",
-                             NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape), (unsigned long long)want,
+                             what, NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape), (unsigned long long)want,
                              (unsigned long long)i, t->data.n - left, t->data.n);
         uint32_t len = load_u32(p);
         if (len > left - 4)
             return error_set(err, STATUS_INVALID,
-                             "'%.*s': BYTES element %llu says it is %u bytes long, but only %zu bytes of the tensor's "
+                             "%s '%.*s': BYTES element %llu says it is %u bytes long, but only %zu bytes of the tensor's "
                              "%zu are left; each element is a little-endian u32 length and then its bytes",
-                             NAME_ARG(t->name), (unsigned long long)i, len, left - 4, t->data.n);
+                             what, NAME_ARG(t->name), (unsigned long long)i, len, left - 4, t->data.n);
         p += 4 + (size_t)len;
         left -= 4 + (size_t)len;
     }
     if (left)
         return error_set(err, STATUS_INVALID,
-                         "'%.*s': shape %s has %llu BYTES elements, but %zu of the tensor's %zu bytes are left over "
+                         "%s '%.*s': shape %s has %llu BYTES elements, but %zu of the tensor's %zu bytes are left over "
                          "behind the last one",
-                         NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape), (unsigned long long)want,
+                         what, NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape), (unsigned long long)want,
                          left, t->data.n);
     return STATUS_OK;
 }
 
-static int check_bool(const struct tensor *t, struct error *err)
+static int check_bool(const char *what, const struct tensor *t, struct error *err)
 {
     uint8_t seen = 0;
     for (size_t i = 0; i < t->data.n; i++)
@@ -92,31 +92,33 @@ static int check_bool(const struct tensor *t, struct error *err)
     size_t at = 0;
     while (t->data.p[at] <= 1)
         at++;
-    return error_set(err, STATUS_INVALID, "'%.*s': BOOL element %zu is the byte %u; only 0 and 1 are BOOL values",
-                     NAME_ARG(t->name), at, t->data.p[at]);
+    return error_set(err, STATUS_INVALID, "%s '%.*s': BOOL element %zu is the byte %u; only 0 and 1 are BOOL values",
+                     what, NAME_ARG(t->name), at, t->data.p[at]);
 }
 
-int tensor_check(const struct tensor *t, struct error *err)
+int tensor__check(const char *what, const struct tensor *t, struct error *err)
 {
     char shape[128];
     uint64_t n;
     size_t want;
     if (t->dtype == DTYPE_INVALID || (unsigned)t->dtype >= DTYPE_COUNT)
-        return error_set(err, STATUS_INVALID, "'%.*s': the datatype is not one of the protocol's", NAME_ARG(t->name));
+        return error_set(err, STATUS_INVALID, "%s '%.*s': the datatype is not one of the protocol's", what, NAME_ARG(t->name));
     if (!shape_elements(&t->shape, &n))
         return error_set(err, STATUS_INVALID,
-                         "'%.*s': shape %s has a negative dimension or more elements than fit 63 bits",
-                         NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape));
+                         "%s '%.*s': shape %s has a negative dimension or more elements than fit 63 bits",
+                         what, NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape));
     if (t->dtype == DTYPE_BYTES)
-        return check_bytes(t, n, err);
+        return check_bytes(what, t, n, err);
     if (!tensor_bytes(t->dtype, &t->shape, &want))
-        return error_set(err, STATUS_INVALID, "'%.*s': %s of shape %s does not fit any memory", NAME_ARG(t->name),
+        return error_set(err, STATUS_INVALID, "%s '%.*s': %s of shape %s does not fit any memory", what, NAME_ARG(t->name),
                          dtype_name(t->dtype), shape_format(&t->shape, shape, sizeof shape));
     if (t->data.n != want)
-        return error_set(err, STATUS_INVALID, "'%.*s': %s of shape %s takes %zu bytes, but %zu came", NAME_ARG(t->name),
+        return error_set(err, STATUS_INVALID, "%s '%.*s': %s of shape %s takes %zu bytes, but %zu came", what, NAME_ARG(t->name),
                          dtype_name(t->dtype), shape_format(&t->shape, shape, sizeof shape), want, t->data.n);
-    return t->dtype == DTYPE_BOOL ? check_bool(t, err) : STATUS_OK;
+    return t->dtype == DTYPE_BOOL ? check_bool(what, t, err) : STATUS_OK;
 }
+
+int tensor_check(const struct tensor *t, struct error *err) { return tensor__check("tensor", t, err); }
 
 /* Bytes that `n` length-prefixed elements at `p` take; the caller's tensor has passed tensor_check. */
 static size_t bytes_span(const uint8_t *p, size_t left, uint64_t n)

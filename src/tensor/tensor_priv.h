@@ -4,7 +4,13 @@
 
 #include <string.h>
 
+#include "base/error.h"
 #include "base/str.h"
+
+struct tensor;
+
+/* tensor_check whose sentence starts with `what` instead of "tensor" ("input 'x': ..."). */
+int tensor__check(const char *what, const struct tensor *t, struct error *err) MUST_CHECK;
 
 /* For "%.*s" in messages: names come from clients, and a long one must not push the rest of the sentence out. */
 #define NAME_ARG(s) (int)((s).n > 96 ? 96 : (s).n), ((s).p ? (s).p : "")

@@ -69,13 +69,13 @@ static void check_names_expected_and_found(void **state)
     assert_int_equal(tensor_check(&t, &err), STATUS_OK);
     t.data.n = 20;
     assert_int_equal(tensor_check(&t, &err), STATUS_INVALID);
-    assert_string_equal(err.text, "'x': FP32 of shape [2,3] takes 24 bytes, but 20 came");
+    assert_string_equal(err.text, "tensor 'x': FP32 of shape [2,3] takes 24 bytes, but 20 came");
     t.shape.dim[0] = -2;
     assert_int_equal(tensor_check(&t, &err), STATUS_INVALID);
     assert_non_null(strstr(err.text, "negative"));
     t = (struct tensor){STR("b"), DTYPE_BOOL, shape_of(1, I(3)), slice_borrow("\1\0\2", 3)};
     assert_int_equal(tensor_check(&t, &err), STATUS_INVALID);
-    assert_string_equal(err.text, "'b': BOOL element 2 is the byte 2; only 0 and 1 are BOOL values");
+    assert_string_equal(err.text, "tensor 'b': BOOL element 2 is the byte 2; only 0 and 1 are BOOL values");
     t.dtype = DTYPE_INVALID;
     assert_int_equal(tensor_check(&t, &err), STATUS_INVALID);
 }

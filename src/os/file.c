@@ -177,6 +177,26 @@ int os_file_write_atomic(const char *path, const void *p, size_t n, uint32_t mod
     return rc;
 }
 
+int os_file_rename(const char *from, const char *path, struct error *err)
+{
+    int rc = 0, fd = open_retry(from, O_RDONLY);
+    if (fd < 0 || fsync(fd) < 0 || rename(from, path) < 0)
+        rc = os_error_set(err, errno, "cannot move a file to %s", path);
+    else
+        sync_parent(path);
+    os_close(fd);
+    return rc;
+}
+
+int os_file_remove(const char *path, struct error *err)
+{
+    if (unlink(path) < 0 && errno != ENOENT)
+        return os_error_set(err, errno, "cannot remove %s", path);
+    return 0;
+}
+
+void os_file_touch(const char *path) { (void)!utimensat(AT_FDCWD, path, NULL, 0); }
+
 int os_map_open(int fd, struct os_map *out, struct error *err)
 {
     struct stat st;

@@ -42,6 +42,13 @@ int os_file_read_at(int fd, uint64_t offset, void *p, size_t n, struct error *er
  * mixture: temporary file in the same folder, fsync, rename, fsync of the folder. `mode`: permission bits, e.g. 0644. */
 int os_file_write_atomic(const char *path, const void *p, size_t n, uint32_t mode, struct error *err) MUST_CHECK;
 
+/* Move a finished file over `path` in the same folder, as atomically and durably as os_file_write_atomic does. */
+int os_file_rename(const char *from, const char *path, struct error *err) MUST_CHECK;
+/* Remove; a file that isn't there is success. */
+int os_file_remove(const char *path, struct error *err) MUST_CHECK;
+/* Set a file's modification time to now, best effort (caches that forget by age). */
+void os_file_touch(const char *path);
+
 /* A read-only mapping of a whole file. An empty file gives n = 0 and p = "". Truncating a mapped file elsewhere makes later
  * reads SIGBUS: map only files that are replaced by rename, or read them. The descriptor may be closed afterwards. */
 struct os_map {

@@ -15,7 +15,7 @@
 #include "base/fault.h"
 #include "base/status.h"
 #include "engine/fake/script_priv.h"
-#include "os/beneath.h"
+#include "os/blob.h"
 #include "os/clock.h"
 #include "os/thread.h"
 
@@ -61,7 +61,7 @@ static int hold_memory(struct engine_model *m, struct error *err)
 static int read_script(struct engine_model *m, const struct engine_load *spec, struct error *err)
 {
     struct os_blob blob = {0};
-    int rc = os_beneath_read(spec->dir_fd, spec->file, spec->follow_symlinks, SCRIPT_BYTES_MAX, &blob, err);
+    int rc = os_blob_read(spec->dir_fd, spec->file, spec->follow_symlinks, SCRIPT_BYTES_MAX, &blob, err);
     if (!rc)
         rc = fake_script_parse((struct str){(const char *)blob.p, blob.n}, &m->arena, &m->script, err);
     for (size_t i = 0; i < spec->n_options && !rc; i++) {

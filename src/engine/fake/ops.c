@@ -21,31 +21,46 @@ static void store_u32(uint8_t *p, uint32_t v)
 /* Element i as a double (exact up to 2^53, enough for triggers and sums). */
 static double load_number(enum dtype t, const uint8_t *p, size_t i)
 {
+    union {
+        uint8_t u8;
+        uint16_t u16;
+        uint32_t u32;
+        uint64_t u64;
+        int8_t i8;
+        int16_t i16;
+        int32_t i32;
+        int64_t i64;
+        float f32;
+        double f64;
+    } v = {0};
+    size_t n = dtype_bytes(t);
+    memcpy(&v, p + i * n, n);
     switch (t) {
-#define CASE(d, type)                                                                                                          \
-    case d: {                                                                                                                  \
-        type v;                                                                                                                \
-        memcpy(&v, p + i * sizeof v, sizeof v);                                                                                \
-        return (double)v;                                                                                                      \
-    }
-        CASE(DTYPE_BOOL, uint8_t)
-        CASE(DTYPE_UINT8, uint8_t)
-        CASE(DTYPE_UINT16, uint16_t)
-        CASE(DTYPE_UINT32, uint32_t)
-        CASE(DTYPE_UINT64, uint64_t)
-        CASE(DTYPE_INT8, int8_t)
-        CASE(DTYPE_INT16, int16_t)
-        CASE(DTYPE_INT32, int32_t)
-        CASE(DTYPE_INT64, int64_t)
-        CASE(DTYPE_FP32, float)
-        CASE(DTYPE_FP64, double)
-#undef CASE
+    case DTYPE_BOOL:
+    case DTYPE_UINT8:
+        return v.u8;
+    case DTYPE_UINT16:
+        return v.u16;
+    case DTYPE_UINT32:
+        return v.u32;
+    case DTYPE_UINT64:
+        return (double)v.u64;
+    case DTYPE_INT8:
+        return v.i8;
+    case DTYPE_INT16:
+        return v.i16;
+    case DTYPE_INT32:
+        return v.i32;
+    case DTYPE_INT64:
+        return (double)v.i64;
     case DTYPE_FP16:
-    case DTYPE_BF16: {
-        uint16_t h;
-        memcpy(&h, p + i * 2, 2);
-        return t == DTYPE_FP16 ? f16_to_f32(h) : bf16_to_f32(h);
-    }
+        return f16_to_f32(v.u16);
+    case DTYPE_BF16:
+        return bf16_to_f32(v.u16);
+    case DTYPE_FP32:
+        return v.f32;
+    case DTYPE_FP64:
+        return v.f64;
     default:
         return NAN;
     }

@@ -1,0 +1,73 @@
+/* blob.c: see blob.h. */
+#include "os/blob.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "os/dir.h"
+#include "os/file.h"
+#include "os/sys_error.h"
+
+/* Fill `dst` with exactly n bytes and make sure that the file ends there. */
+static int read_exact(int fd, const char *rel, uint8_t *dst, size_t n, struct error *err)
+{
+    size_t at = 0;
+    uint8_t beyond;
+    for (;;) {
+        ssize_t got = at < n ? pread(fd, dst + at, n - at, (off_t)at) : pread(fd, &beyond, 1, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return os_error_set(err, errno, "cannot read %s", rel);
+        if (at == n && got == 0)
+            return 0;
+        if (at == n || got == 0)
+            return error_set(err, STATUS_UNAVAILABLE, "%s changed while it was read; is it still being copied?", rel);
+        at += (size_t)got;
+    }
+}
+
+static int read_open(int fd, const char *rel, uint64_t limit_bytes, struct os_blob *out, struct error *err)
+{
+    struct os_file_info info;
+    int rc = os_file_info_fd(fd, &info, err);
+    if (rc < 0)
+        return rc;
+    if (info.size_bytes > limit_bytes || info.size_bytes > SIZE_MAX / 2)
+        return error_set(err, STATUS_TOO_LARGE, "%s has %llu bytes, the limit is %llu", rel,
+                         (unsigned long long)info.size_bytes, (unsigned long long)limit_bytes);
+    size_t n = (size_t)info.size_bytes;
+    uint8_t *p = NULL;
+    if (n > 0) {
+        p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (p == MAP_FAILED)
+            return error_set(err, STATUS_NOMEM, "no memory for the %zu bytes of %s", n, rel);
+    }
+    rc = read_exact(fd, rel, p, n, err);
+    if (!rc)
+        *out = (struct os_blob){p, n};
+    else if (p)
+        munmap(p, n);
+    return rc;
+}
+
+int os_blob_read(int dir, const char *rel, bool follow_out, uint64_t limit_bytes, struct os_blob *out, struct error *err)
+{
+    int fd;
+    *out = (struct os_blob){0};
+    int rc = os_open_beneath(dir, rel, OS_FILE_REGULAR, follow_out, &fd, err);
+    if (rc < 0)
+        return rc;
+    rc = read_open(fd, rel, limit_bytes, out, err);
+    os_close(fd);
+    return rc;
+}
+
+void os_blob_release(struct os_blob *b)
+{
+    if (b->p)
+        munmap((void *)(uintptr_t)b->p, b->n);
+    *b = (struct os_blob){0};
+}

@@ -86,3 +86,14 @@ uint16_t f32_to_bf16(float f)
         return (uint16_t)(u >> 16 | 0x40);
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
+
+float f64_to_f32_odd(double v)
+{
+    float f = (float)v;
+    if ((double)f == v || v != v)
+        return f;
+    uint32_t u = float_bits(f);
+    if (__builtin_fabs((double)f) > __builtin_fabs(v))
+        u--;
+    return bits_float(u | 1);
+}

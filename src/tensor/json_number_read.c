@@ -161,28 +161,12 @@ double json_decimal_settle(const struct json_decimal *d, double v)
     return v;
 }
 
-/* v as a float with the lowest bit set when something was cut off ("round to odd"): rounding that again to fewer bits is
- * rounding v once (Boldo and Melquiond 2008). */
-static float to_odd(double v)
-{
-    float f = (float)v;
-    if ((double)f == v || v != v)
-        return f;
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    if (fabs((double)f) > fabs(v))
-        u--;
-    u |= 1;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
 uint16_t json_decimal_f16(const struct json_decimal *d)
 {
     double v = json_decimal_f64(d);
     if (json_may_tie(v, 10, -14))
         v = json_decimal_settle(d, v);
-    return f32_to_f16(to_odd(v));
+    return f32_to_f16(f64_to_f32_odd(v));
 }
 
 uint16_t json_decimal_bf16(const struct json_decimal *d)
@@ -190,5 +174,5 @@ uint16_t json_decimal_bf16(const struct json_decimal *d)
     double v = json_decimal_f64(d);
     if (json_may_tie(v, 7, -126))
         v = json_decimal_settle(d, v);
-    return f32_to_bf16(to_odd(v));
+    return f32_to_bf16(f64_to_f32_odd(v));
 }

@@ -44,15 +44,16 @@ void metrics_destroy(struct metrics *m)
 {
     if (!m)
         return;
-    LIST_EACH(it, &m->families) {
+    LIST_EACH(it, &m->families)
+    {
         struct metric_family *f = LIST_ENTRY(it, struct metric_family, node);
         LIST_EACH(s, &f->series)
-            free(LIST_ENTRY(s, struct metrics_series, node));
+        free(LIST_ENTRY(s, struct metrics_series, node));
         map_release(&f->by_key);
         free(f);
     }
     LIST_EACH(it, &m->hooks)
-        free(LIST_ENTRY(it, struct metrics_hook, node));
+    free(LIST_ENTRY(it, struct metrics_hook, node));
     map_release(&m->by_name);
     os_cond_release(&m->idle);
     os_mutex_release(&m->lock);
@@ -118,7 +119,7 @@ struct metric_family *metrics_family(struct metrics *m, enum metric_kind kind, c
     while (labels && labels[n_labels])
         n_labels++;
     ASSERT(is_name(name, true) && n_labels <= METRICS_LABELS_MAX);
-    ASSERT(kind != METRIC_COUNTER || is_counter_name(name));
+    ASSERT((kind != METRIC_COUNTER && kind != METRIC_SECONDS) || is_counter_name(name));
     ASSERT(kind != METRIC_HISTOGRAM || n_bounds > 0);
     for (size_t i = 1; i < n_bounds; i++)
         ASSERT(bounds[i - 1] < bounds[i]);
@@ -216,9 +217,11 @@ static bool series_has(const struct metric_family *f, const struct metrics_serie
 void metrics_drop2(struct metrics *m, const char *label1, const char *value1, const char *label2, const char *value2)
 {
     os_mutex_lock(&m->lock);
-    LIST_EACH(it, &m->families) {
+    LIST_EACH(it, &m->families)
+    {
         struct metric_family *f = LIST_ENTRY(it, struct metric_family, node);
-        LIST_EACH(at, &f->series) {
+        LIST_EACH(at, &f->series)
+        {
             struct metrics_series *s = LIST_ENTRY(at, struct metrics_series, node);
             if (series_has(f, s, label1, value1) && series_has(f, s, label2, value2))
                 series_remove(f, s);
@@ -227,7 +230,10 @@ void metrics_drop2(struct metrics *m, const char *label1, const char *value1, co
     os_mutex_unlock(&m->lock);
 }
 
-void metrics_drop(struct metrics *m, const char *label, const char *value) { metrics_drop2(m, label, value, label, value); }
+void metrics_drop(struct metrics *m, const char *label, const char *value)
+{
+    metrics_drop2(m, label, value, label, value);
+}
 
 static uint64_t bits_of(double v)
 {
@@ -263,8 +269,14 @@ void metric_adjust(struct metric *g, double delta)
         add_double(&g->v, delta);
 }
 
-uint64_t metric_count(const struct metric *c) { return c ? atomic_load_explicit(&c->v, memory_order_relaxed) : 0; }
-double metric_value(const struct metric *g) { return double_of(metric_count(g)); }
+uint64_t metric_count(const struct metric *c)
+{
+    return c ? atomic_load_explicit(&c->v, memory_order_relaxed) : 0;
+}
+double metric_value(const struct metric *g)
+{
+    return double_of(metric_count(g));
+}
 
 void metric_observe(struct metric_histogram *h, double v)
 {

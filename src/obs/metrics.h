@@ -16,7 +16,8 @@
 struct metrics;
 struct metric_family;
 
-enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM };
+/* METRIC_SECONDS is a counter whose value is a double (CPU seconds): rendered as a counter, updated like a gauge. */
+enum metric_kind { METRIC_COUNTER, METRIC_GAUGE, METRIC_HISTOGRAM, METRIC_SECONDS };
 
 /* A counter or gauge value: gauges store the bits of a double, counters an integer count. */
 struct metric {
@@ -25,7 +26,7 @@ struct metric {
 
 /* Fixed log-spaced bounds, shared by all series of a family. */
 struct metric_histogram {
-    const double *bounds;      /* ascending upper bounds, in the family's unit */
+    const double *bounds; /* ascending upper bounds, in the family's unit */
     size_t n_bounds;
     _Atomic uint64_t sum_bits; /* the bits of a double: bytes and seconds alike never wrap */
     _Atomic uint64_t *buckets; /* [n_bounds + 1], not cumulative */
@@ -54,7 +55,16 @@ static inline void metric_add(struct metric *c, uint64_t n)
     if (c)
         atomic_fetch_add_explicit(&c->v, n, memory_order_relaxed);
 }
-static inline void metric_inc(struct metric *c) { metric_add(c, 1); }
+static inline void metric_inc(struct metric *c)
+{
+    metric_add(c, 1);
+}
+/* For a counter that mirrors a count kept elsewhere: store it; it must never go down. */
+static inline void metric_mirror(struct metric *c, uint64_t n)
+{
+    if (c)
+        atomic_store_explicit(&c->v, n, memory_order_relaxed);
+}
 void metric_set(struct metric *g, double v);
 void metric_adjust(struct metric *g, double delta);
 uint64_t metric_count(const struct metric *c);

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "obs/metrics_priv.h"
 
-static const char *const kind_names[] = {"counter", "gauge", "histogram"};
+static const char *const kind_names[] = {"counter", "gauge", "histogram", "counter"};
 
 static void add_hook(struct metrics *m, struct metrics_hook hook)
 {
@@ -40,7 +40,8 @@ void metrics_unhook(struct metrics *m, const void *ctx)
     os_mutex_lock(&m->lock);
     while (m->scraping)
         os_cond_wait(&m->idle, &m->lock);
-    LIST_EACH(it, &m->hooks) {
+    LIST_EACH(it, &m->hooks)
+    {
         struct metrics_hook *h = LIST_ENTRY(it, struct metrics_hook, node);
         if (h->ctx != ctx)
             continue;
@@ -129,7 +130,8 @@ static void append_family(struct buf *out, struct metric_family *f)
     buf_printf(out, "# HELP %s ", f->name);
     append_escaped(out, str_of(f->help), false);
     buf_printf(out, "\n# TYPE %s %s\n", f->name, kind_names[f->kind]);
-    LIST_EACH(it, &f->series) {
+    LIST_EACH(it, &f->series)
+    {
         const struct metrics_series *s = LIST_ENTRY(it, struct metrics_series, node);
         if (f->kind == METRIC_HISTOGRAM) {
             append_histogram(out, f, s);
@@ -162,17 +164,19 @@ void metrics_render(struct metrics *m, struct buf *out)
     m->scraping = true;
     os_mutex_unlock(&m->lock);
 
-    LIST_EACH(it, &m->hooks) {
+    LIST_EACH(it, &m->hooks)
+    {
         struct metrics_hook *h = LIST_ENTRY(it, struct metrics_hook, node);
         if (h->scrape)
             h->scrape(h->ctx);
     }
     os_mutex_lock(&m->lock);
     LIST_EACH(it, &m->families)
-        append_family(out, LIST_ENTRY(it, struct metric_family, node));
+    append_family(out, LIST_ENTRY(it, struct metric_family, node));
     append_refused(out, m->refused);
     os_mutex_unlock(&m->lock);
-    LIST_EACH(it, &m->hooks) {
+    LIST_EACH(it, &m->hooks)
+    {
         struct metrics_hook *h = LIST_ENTRY(it, struct metrics_hook, node);
         if (h->render)
             h->render(h->ctx, out);

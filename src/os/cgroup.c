@@ -11,7 +11,7 @@
 #include "os/file.h"
 
 #define TEXT_MAX_BYTES (4u << 20) /* mountinfo of a busy container host is large */
-#define LEVELS_MAX 64
+#define LEVELS_MAX     64
 
 /* prefix + path, whole, into `out` (cleared first); false when it can't be read. */
 static bool slurp(const char *prefix, const char *path, struct buf *out)
@@ -178,5 +178,11 @@ static uint32_t affinity(void)
     return 1;
 }
 
-void os_cpu_limits_read(struct os_cpu_limits *out) { cgroup__read_cpu("", affinity(), out); }
-void os_memory_limits_read(struct os_memory_limits *out) { cgroup__read_memory("", out); }
+void os_cpu_limits_read(struct os_cpu_limits *out)
+{
+    cgroup__read_cpu("", affinity(), out);
+}
+void os_memory_limits_read(struct os_memory_limits *out)
+{
+    cgroup__read_memory("", out);
+}

@@ -13,7 +13,7 @@ struct os_cpu_limits {
     double quota_cpus;      /* CPU time per wall time that the cgroup allows; 0: no quota */
     uint32_t affinity_cpus; /* CPUs this process may be scheduled on, at least 1 */
     double usable_cpus;     /* the smaller of the two */
-    uint32_t threads;       /* usable_cpus rounded down, at least 1: more threads than that would be throttled, which stalls all of
+    uint32_t threads; /* usable_cpus rounded down, at least 1: more threads than that would be throttled, which stalls all of
                                them for the rest of a period (100 ms) */
 };
 

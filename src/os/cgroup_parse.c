@@ -130,7 +130,10 @@ bool cgroup__find_mount(struct str text, const char *controller, struct str *roo
     return false;
 }
 
-static bool is_octal(char c) { return c >= '0' && c <= '7'; }
+static bool is_octal(char c)
+{
+    return c >= '0' && c <= '7';
+}
 
 static void append_unescaped(struct buf *out, struct str s)
 {

@@ -18,7 +18,7 @@
 #include "os/sys_error.h"
 
 #define REL_MAX_BYTES 4096
-#define RACE_RETRIES 100 /* openat2 answers EAGAIN when a rename elsewhere ran into its ".." checks */
+#define RACE_RETRIES  100 /* openat2 answers EAGAIN when a rename elsewhere ran into its ".." checks */
 
 int os_dir_open(const char *path, int *fd, struct error *err)
 {
@@ -30,7 +30,8 @@ static int check_relative(const char *rel, struct error *err)
 {
     struct str rest = str_of(rel), part;
     if (!rest.n || rest.n > REL_MAX_BYTES)
-        return error_set(err, STATUS_INVALID, "a file name in a folder has 1 to %d bytes, this one has %zu", REL_MAX_BYTES, rest.n);
+        return error_set(err, STATUS_INVALID, "a file name in a folder has 1 to %d bytes, this one has %zu", REL_MAX_BYTES,
+                         rest.n);
     if (rel[0] == '/')
         return error_set(err, STATUS_FORBIDDEN, "%s is an absolute path, it must be inside its folder", rel);
     while (str_cut(&rest, '/', &part))
@@ -111,10 +112,11 @@ int os_open_beneath(int dir, const char *rel, enum os_file_kind want, bool follo
     int got = follow_out ? openat(dir, rel, flags | O_CLOEXEC) : resolve_beneath(dir, rel, flags);
     if (got < 0) {
         int e = follow_out ? errno : -got;
-        if (e == EXDEV)
-            return error_set(err, STATUS_FORBIDDEN, "%s is a link that leaves its folder", rel);
+        if (e == EXDEV || e == ELOOP)
+            return error_set(err, STATUS_FORBIDDEN,
+                             "'%.200s' is a link that leaves its folder: put the file inside, or allow such links", rel);
         return e == ENXIO ? error_set(err, STATUS_INVALID, "%s is not a regular file", rel)
-                          : os_error_set(err, e, "cannot open %s", rel);
+                          : os_error_set(err, e, "cannot open '%.200s'", rel);
     }
     rc = check_kind(got, rel, want, err);
     if (rc < 0)

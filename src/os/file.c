@@ -80,8 +80,8 @@ int os_file_read_fd(int fd, const char *name, size_t limit_bytes, struct buf *ou
     size_t start = out->n, chunk = 4096;
     if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) {
         if ((uint64_t)st.st_size > limit_bytes)
-            return error_set(err, STATUS_TOO_LARGE, "%s has %llu bytes, the limit is %zu", name,
-                             (unsigned long long)st.st_size, limit_bytes);
+            return error_set(err, STATUS_TOO_LARGE, "%s has %llu bytes, the limit is %zu", name, (unsigned long long)st.st_size,
+                             limit_bytes);
         chunk = (size_t)st.st_size + 1; /* one more, so that the end is seen without growing */
     }
     for (;;) {

@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include "base/check.h"
+#include "base/size.h"
 #include "base/status.h"
+#include "os/crash.h"
 
 #ifdef INFERD_DEBUG
 static _Thread_local struct os_mutex *held; /* most recent; linked by `below` */
@@ -32,8 +34,14 @@ static void rank_pop(struct os_mutex *m)
     *at = m->below;
 }
 #else
-static void rank_push(struct os_mutex *m) { (void)m; }
-static void rank_pop(struct os_mutex *m) { (void)m; }
+static void rank_push(struct os_mutex *m)
+{
+    (void)m;
+}
+static void rank_pop(struct os_mutex *m)
+{
+    (void)m;
+}
 #endif
 
 void os_mutex_init(struct os_mutex *m, enum lock_rank rank)
@@ -42,7 +50,10 @@ void os_mutex_init(struct os_mutex *m, enum lock_rank rank)
     ASSERT(pthread_mutex_init(&m->m, NULL) == 0);
 }
 
-void os_mutex_release(struct os_mutex *m) { ASSERT(pthread_mutex_destroy(&m->m) == 0); }
+void os_mutex_release(struct os_mutex *m)
+{
+    ASSERT(pthread_mutex_destroy(&m->m) == 0);
+}
 
 void os_mutex_lock(struct os_mutex *m)
 {
@@ -65,9 +76,18 @@ void os_cond_init(struct os_cond *c)
     pthread_condattr_destroy(&attr);
 }
 
-void os_cond_release(struct os_cond *c) { ASSERT(pthread_cond_destroy(&c->c) == 0); }
-void os_cond_signal(struct os_cond *c) { pthread_cond_signal(&c->c); }
-void os_cond_broadcast(struct os_cond *c) { pthread_cond_broadcast(&c->c); }
+void os_cond_release(struct os_cond *c)
+{
+    ASSERT(pthread_cond_destroy(&c->c) == 0);
+}
+void os_cond_signal(struct os_cond *c)
+{
+    pthread_cond_signal(&c->c);
+}
+void os_cond_broadcast(struct os_cond *c)
+{
+    pthread_cond_broadcast(&c->c);
+}
 
 void os_cond_wait(struct os_cond *c, struct os_mutex *m)
 {
@@ -89,11 +109,15 @@ bool os_cond_wait_until(struct os_cond *c, struct os_mutex *m, uint64_t until_ns
     return rc == 0;
 }
 
+static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+
 static void *thread_main(void *arg)
 {
     struct os_thread *t = arg;
     pthread_setname_np(pthread_self(), t->name);
+    void *stack = os_crash_stack_enter();
     t->run(t->arg);
+    os_crash_stack_leave(stack);
     return NULL;
 }
 
@@ -104,6 +128,8 @@ int os_thread_start(struct os_thread *t, const char *name, void (*run)(void *arg
     t->arg = arg;
     snprintf(t->name, sizeof t->name, "%s", name);
     sigfillset(&all);
+    for (size_t i = 0; i < COUNT_OF(crash_signals); i++)
+        sigdelset(&all, crash_signals[i]); /* a blocked fault would kill without a report */
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int rc = pthread_create(&t->t, NULL, thread_main, t);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -112,6 +138,12 @@ int os_thread_start(struct os_thread *t, const char *name, void (*run)(void *arg
     return 0;
 }
 
-void os_thread_join(struct os_thread *t) { ASSERT(pthread_join(t->t, NULL) == 0); }
+void os_thread_join(struct os_thread *t)
+{
+    ASSERT(pthread_join(t->t, NULL) == 0);
+}
 
-void os_thread_set_nice(int nice) { setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nice); }
+void os_thread_set_nice(int nice)
+{
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), nice);
+}

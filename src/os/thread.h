@@ -13,14 +13,14 @@
 #include "base/error.h"
 
 enum lock_rank {
-    RANK_REGISTRY = 10,     /* model/: publishing a new set of models, load queue */
-    RANK_VERSION_STATE = 20,/* model/: one version's state, reason, instance list */
-    RANK_QUEUE = 30,        /* model/: one version's batcher */
-    RANK_CACHE = 40,        /* model/: response cache */
-    RANK_ENGINE = 50,       /* engine/: private to one engine */
-    RANK_METRICS = 60,      /* obs/: family and series tables */
-    RANK_LOG = 70,          /* obs/: sinks */
-    RANK_LEAF = 100,        /* holds nothing else, ever */
+    RANK_REGISTRY = 10,      /* model/: publishing a new set of models, load queue */
+    RANK_VERSION_STATE = 20, /* model/: one version's state, reason, instance list */
+    RANK_QUEUE = 30,         /* model/: one version's batcher */
+    RANK_CACHE = 40,         /* model/: response cache */
+    RANK_ENGINE = 50,        /* engine/: private to one engine */
+    RANK_METRICS = 60,       /* obs/: family and series tables */
+    RANK_LOG = 70,           /* obs/: sinks */
+    RANK_LEAF = 100,         /* holds nothing else, ever */
 };
 
 struct os_mutex {
@@ -52,7 +52,7 @@ struct os_thread {
     char name[16];
 };
 
-/* Start `run(arg)` with all signals blocked (the main thread handles them) and the name shown by ps -L, cut to 15 characters.
+/* Start `run(arg)` with all signals blocked but those of a crash (the main thread handles the others) and the name shown by ps -L, cut to 15 characters.
  * `t` must stay valid until os_thread_join. */
 int os_thread_start(struct os_thread *t, const char *name, void (*run)(void *arg), void *arg, struct error *err) MUST_CHECK;
 void os_thread_join(struct os_thread *t);

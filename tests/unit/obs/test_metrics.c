@@ -39,9 +39,11 @@ static void counters_and_gauges(void **state)
 {
     (void)state;
     struct metrics *m = metrics_create();
-    struct metric_family *c = metrics_family(m, METRIC_COUNTER, "inferd_requests_total", "Requests answered.", model_labels, NULL, 0);
+    struct metric_family *c =
+        metrics_family(m, METRIC_COUNTER, "inferd_requests_total", "Requests answered.", model_labels, NULL, 0);
     struct metric_family *g = metrics_family(m, METRIC_GAUGE, "inferd_queue_rows", "Rows waiting.", NULL, NULL, 0);
-    assert_ptr_equal(c, metrics_family(m, METRIC_COUNTER, "inferd_requests_total", "Requests answered.", model_labels, NULL, 0));
+    assert_ptr_equal(c,
+                     metrics_family(m, METRIC_COUNTER, "inferd_requests_total", "Requests answered.", model_labels, NULL, 0));
     struct metric *a = metrics_series(c, VALUES("resnet", "1")), *b = metrics_series(c, VALUES("bert", "2"));
     assert_ptr_equal(a, metrics_series(c, VALUES("resnet", "1")));
     assert_ptr_not_equal(a, b);
@@ -81,8 +83,8 @@ static void histogram_is_cumulative(void **state)
     (void)state;
     static const double bounds[] = {0.0001, 0.25, 1, 2.5};
     struct metrics *m = metrics_create();
-    struct metric_family *f = metrics_family(m, METRIC_HISTOGRAM, "inferd_phase_seconds", "Time.", (const char *const[]){"phase", NULL},
-                                             bounds, 4);
+    struct metric_family *f =
+        metrics_family(m, METRIC_HISTOGRAM, "inferd_phase_seconds", "Time.", (const char *const[]){"phase", NULL}, bounds, 4);
     struct metric_family *bare = metrics_family(m, METRIC_HISTOGRAM, "inferd_batch_rows", "Rows.", NULL, bounds + 2, 1);
     struct metric_histogram *h = metrics_histogram(f, VALUES("queue"));
     static const double seen[] = {0.00005, 0.0001 /* le is inclusive */, 0.5, 0.5, 2.5, 3, 1e6};
@@ -125,7 +127,8 @@ static void special_values_and_escapes(void **state)
 {
     (void)state;
     struct metrics *m = metrics_create();
-    struct metric_family *f = metrics_family(m, METRIC_GAUGE, "g", "Line\none, \\ and \"quotes\".", (const char *const[]){"l", NULL}, NULL, 0);
+    struct metric_family *f =
+        metrics_family(m, METRIC_GAUGE, "g", "Line\none, \\ and \"quotes\".", (const char *const[]){"l", NULL}, NULL, 0);
     metric_set(metrics_series(f, VALUES("a\"b\\c\nd")), NAN);
     metric_set(metrics_series(f, VALUES("caf\xc3\xa9 \xff\xc3")), INFINITY);
     metric_set(metrics_series(f, VALUES("")), -INFINITY);
@@ -148,7 +151,8 @@ static void drop_by_label(void **state)
     (void)state;
     struct metrics *m = metrics_create();
     struct metric_family *f = metrics_family(m, METRIC_COUNTER, "a_total", "A.", model_labels, NULL, 0);
-    struct metric_family *g = metrics_family(m, METRIC_GAUGE, "b", "B.", (const char *const[]){"other", "model", NULL}, NULL, 0);
+    struct metric_family *g =
+        metrics_family(m, METRIC_GAUGE, "b", "B.", (const char *const[]){"other", "model", NULL}, NULL, 0);
     for (int i = 0; i < 2; i++) {
         metrics_series(f, VALUES("x", i ? "2" : "1"));
         metrics_series(f, VALUES("y", i ? "2" : "1"));
@@ -156,9 +160,10 @@ static void drop_by_label(void **state)
     metrics_series(g, VALUES("y", "x"));
     metrics_series(g, VALUES("x", "y"));
     metrics_drop2(m, "model", "x", "version", "1");
-    renders(m, "# HELP a_total A.\n# TYPE a_total counter\n"
-               "a_total{model=\"y\",version=\"1\"} 0\na_total{model=\"x\",version=\"2\"} 0\na_total{model=\"y\",version=\"2\"} 0\n"
-               "# HELP b B.\n# TYPE b gauge\nb{other=\"y\",model=\"x\"} 0\nb{other=\"x\",model=\"y\"} 0\n");
+    renders(m,
+            "# HELP a_total A.\n# TYPE a_total counter\n"
+            "a_total{model=\"y\",version=\"1\"} 0\na_total{model=\"x\",version=\"2\"} 0\na_total{model=\"y\",version=\"2\"} 0\n"
+            "# HELP b B.\n# TYPE b gauge\nb{other=\"y\",model=\"x\"} 0\nb{other=\"x\",model=\"y\"} 0\n");
     metrics_drop(m, "model", "y");
     renders(m, "# HELP a_total A.\n# TYPE a_total counter\na_total{model=\"x\",version=\"2\"} 0\n"
                "# HELP b B.\n# TYPE b gauge\nb{other=\"y\",model=\"x\"} 0\n");
@@ -196,7 +201,10 @@ static void refresh(void *ctx)
     metric_inc(metrics_series(metrics_family(m, METRIC_COUNTER, "scrapes_total", "S.", NULL, NULL, 0), NULL));
 }
 
-static void extra(void *ctx, struct buf *out) { buf_append_z(out, ctx); }
+static void extra(void *ctx, struct buf *out)
+{
+    buf_append_z(out, ctx);
+}
 
 static void hooks(void **state)
 {
@@ -286,11 +294,16 @@ static void concurrent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(empty_families_are_left_out), cmocka_unit_test(counters_and_gauges),
-        cmocka_unit_test(null_handles_do_nothing),     cmocka_unit_test(histogram_is_cumulative),
-        cmocka_unit_test(nan_is_dropped_and_counted),  cmocka_unit_test(special_values_and_escapes),
-        cmocka_unit_test(drop_by_label),               cmocka_unit_test(a_family_is_bounded),
-        cmocka_unit_test(hooks),                       cmocka_unit_test(concurrent),
+        cmocka_unit_test(empty_families_are_left_out),
+        cmocka_unit_test(counters_and_gauges),
+        cmocka_unit_test(null_handles_do_nothing),
+        cmocka_unit_test(histogram_is_cumulative),
+        cmocka_unit_test(nan_is_dropped_and_counted),
+        cmocka_unit_test(special_values_and_escapes),
+        cmocka_unit_test(drop_by_label),
+        cmocka_unit_test(a_family_is_bounded),
+        cmocka_unit_test(hooks),
+        cmocka_unit_test(concurrent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

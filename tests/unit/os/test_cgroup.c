@@ -18,7 +18,10 @@
 #define MIB (1ull << 20)
 #define GIB (1ull << 30)
 
-static void near(double a, double b) { assert_true(a > b - 1e-9 && a < b + 1e-9); }
+static void near(double a, double b)
+{
+    assert_true(a > b - 1e-9 && a < b + 1e-9);
+}
 
 static void parse_values(void **state)
 {
@@ -66,11 +69,11 @@ static void parse_keyed(void **state)
 }
 
 #define SELF_V1 "12:cpu,cpuacct:/docker/ab12\n4:memory:/docker/ab12\n1:name=systemd:/docker/ab12\n0::/docker/ab12\n"
-#define MOUNTS_V1                                                                                                      \
-    "613 612 0:26 / / rw,relatime shared:1 master:2 - overlay overlay rw\n"                                            \
-    "620 613 0:29 /docker/ab12 /sys/fs/cgroup/cpu,cpuacct ro,nosuid master:11 - cgroup cgroup rw,cpu,cpuacct\n"        \
+#define MOUNTS_V1                                                                                                              \
+    "613 612 0:26 / / rw,relatime shared:1 master:2 - overlay overlay rw\n"                                                    \
+    "620 613 0:29 /docker/ab12 /sys/fs/cgroup/cpu,cpuacct ro,nosuid master:11 - cgroup cgroup rw,cpu,cpuacct\n"                \
     "621 613 0:30 /docker/ab12 /sys/fs/cgroup/memory ro,nosuid - cgroup cgroup rw,memory\n"
-#define SELF_V2 "0::/kubepods.slice/pod7/box\n"
+#define SELF_V2   "0::/kubepods.slice/pod7/box\n"
 #define MOUNTS_V2 "31 24 0:27 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
 
 static void find_hierarchy(void **state)
@@ -253,15 +256,9 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parse_values),
-        cmocka_unit_test(parse_keyed),
-        cmocka_unit_test(find_hierarchy),
-        cmocka_unit_test(join_paths),
-        T(v2_tightest_level_counts),
-        T(v1_in_a_container),
-        T(unlimited_is_the_machine),
-        T(nothing_readable),
-        cmocka_unit_test(this_machine),
+        cmocka_unit_test(parse_values), cmocka_unit_test(parse_keyed), cmocka_unit_test(find_hierarchy),
+        cmocka_unit_test(join_paths),   T(v2_tightest_level_counts),   T(v1_in_a_container),
+        T(unlimited_is_the_machine),    T(nothing_readable),           cmocka_unit_test(this_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -351,10 +351,18 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(read_whole),     T(read_empty_and_at),   T(write_atomic),
-        T(map_file),       T(info_says_kind_and_times), T(beneath_paths),
-        T(beneath_links),  T(beneath_walk_without_openat2), T(beneath_fifo_does_not_hang),
-        T(make_folders),   T(list_sorted_and_bounded), T(own_path),
+        T(read_whole),
+        T(read_empty_and_at),
+        T(write_atomic),
+        T(map_file),
+        T(info_says_kind_and_times),
+        T(beneath_paths),
+        T(beneath_links),
+        T(beneath_walk_without_openat2),
+        T(beneath_fifo_does_not_hang),
+        T(make_folders),
+        T(list_sorted_and_bounded),
+        T(own_path),
         T(errno_border),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -47,7 +47,8 @@ int crash_here_overflow(volatile char *from, int depth);
 
 __attribute__((noinline)) void crash_here_null(void)
 {
-    *(volatile int *)8 = 1;
+    uintptr_t volatile at = 8; /* hidden from the compiler, which would refuse */
+    *(volatile int *)at = 1;
 }
 __attribute__((noinline)) void crash_here_abort(void)
 {

@@ -13,9 +13,19 @@
 
 static_assert((int)LOG_DEBUG == 0 && (int)LOG_OFF == 4, "the words of log.level are in the order of enum log_level");
 
-static void *at(struct config *c, const struct option *row) { return (char *)c + row->offset; }
+static void *at(struct config *c, const struct option *row)
+{
+    return (char *)c + row->offset;
+}
+static const char **text_at(struct config *c, const struct option *row)
+{
+    return (const char **)at(c, row);
+}
 
-static int no_memory(struct error *err) { return error_set(err, STATUS_NOMEM, "not enough memory for the configuration"); }
+static int no_memory(struct error *err)
+{
+    return error_set(err, STATUS_NOMEM, "not enough memory for the configuration");
+}
 
 /* Where a value comes from, for messages and for config.source. */
 struct origin {
@@ -95,7 +105,7 @@ static bool set_scalar(struct config *c, const struct option *row, struct str v,
     case OPTION_WORD:
         word = word_index(row, v);
         if (word >= 0)
-            *(const char **)at(c, row) = row->words[word];
+            *text_at(c, row) = row->words[word];
         return word >= 0;
     case OPTION_STRING:
         if (!string_ok(row, v))
@@ -103,7 +113,7 @@ static bool set_scalar(struct config *c, const struct option *row, struct str v,
         copy = arena_strdup(&c->arena, v);
         *rc = copy ? 0 : STATUS_NOMEM;
         if (copy)
-            *(const char **)at(c, row) = copy;
+            *text_at(c, row) = copy;
         return true;
     case OPTION_LIST:
         break;
@@ -116,7 +126,7 @@ static bool set_scalar(struct config *c, const struct option *row, struct str v,
 /* The list gets room for `more` entries behind `keep` old ones. */
 static int list_grow(struct config *c, struct config_list *l, size_t keep, size_t more)
 {
-    const char **v = arena_array(&c->arena, keep + more + 1, sizeof *v);
+    const char **v = (const char **)arena_array(&c->arena, keep + more + 1, sizeof *v);
     if (!v)
         return STATUS_NOMEM;
     for (size_t i = 0; i < keep; i++)
@@ -191,7 +201,10 @@ int config_init(struct config *c, struct error *err)
     return 0;
 }
 
-void config_release(struct config *c) { arena_release(&c->arena); }
+void config_release(struct config *c)
+{
+    arena_release(&c->arena);
+}
 
 /* ---- flags ---- */
 
@@ -256,8 +269,8 @@ static int expand_one(struct file *f, int line, struct str inside, struct buf *o
             break;
         }
     if (!is_env_name(name))
-        return node_error(f->err, f->where, line, STATUS_INVALID, "${%.*s} does not name a variable; write $$ for a dollar sign",
-                          STR_ARG(inside));
+        return node_error(f->err, f->where, line, STATUS_INVALID,
+                          "${%.*s} does not name a variable; write $$ for a dollar sign", STR_ARG(inside));
     snprintf(z, sizeof z, "%.*s", STR_ARG(name));
     const char *v = f->env ? f->env(z) : NULL;
     if (v && *v)
@@ -265,8 +278,8 @@ static int expand_one(struct file *f, int line, struct str inside, struct buf *o
     else if (fallback.p)
         buf_append_str(out, fallback);
     else
-        return node_error(f->err, f->where, line, STATUS_INVALID, "the environment variable %s is not set; ${%s:-value} gives a default",
-                          z, z);
+        return node_error(f->err, f->where, line, STATUS_INVALID,
+                          "the environment variable %s is not set; ${%s:-value} gives a default", z, z);
     return 0;
 }
 
@@ -459,10 +472,10 @@ static int copy_list(struct config *to, struct config_list *l, const struct conf
 /* Give `to` the row's value of `from`, copied. */
 static int copy_row(struct config *to, const struct config *from, const struct option *row)
 {
-    static const size_t sizes[] = {[OPTION_BOOL] = sizeof(bool),        [OPTION_COUNT] = sizeof(uint32_t),
-                                   [OPTION_BYTES] = sizeof(uint64_t),   [OPTION_BYTES32] = sizeof(uint32_t),
-                                   [OPTION_DURATION] = sizeof(uint64_t), [OPTION_ENUM] = sizeof(int),
-                                   [OPTION_WORD] = sizeof(char *)};
+    static const size_t sizes[] = {
+        [OPTION_BOOL] = sizeof(bool),        [OPTION_COUNT] = sizeof(uint32_t),    [OPTION_BYTES] = sizeof(uint64_t),
+        [OPTION_BYTES32] = sizeof(uint32_t), [OPTION_DURATION] = sizeof(uint64_t), [OPTION_ENUM] = sizeof(int),
+        [OPTION_WORD] = sizeof(char *)};
     const void *value = (const char *)from + row->offset;
     size_t index = option_index(row);
     to->source[index] = from->source[index];
@@ -471,7 +484,7 @@ static int copy_row(struct config *to, const struct config *from, const struct o
         return copy_list(to, at(to, row), value);
     if (row->type == OPTION_STRING) {
         const char *copy = arena_strdup(&to->arena, str_of(*(const char *const *)value));
-        *(const char **)at(to, row) = copy;
+        *text_at(to, row) = copy;
         return copy ? 0 : STATUS_NOMEM;
     }
     memcpy(at(to, row), value, sizes[row->type]);

@@ -58,8 +58,9 @@ struct config {
     struct {
         const char *library;
         struct config_list providers;
-        const char *graph_optimization, *cache_dir;
-        bool provider_fallback;
+        const char *graph_optimization, *cache_dir, *log_level;
+        uint64_t cache_bytes;
+        bool provider_fallback, spinning, denormals_as_zero;
     } onnxruntime;
     struct {
         struct config_list listen;
@@ -69,8 +70,8 @@ struct config {
         struct config_list listen; /* empty: no admin listener */
     } admin;
     struct {
-        int level; /* enum log_level */
-        int format; /* enum config_log_format */
+        int level;        /* enum log_level */
+        int format;       /* enum config_log_format */
         const char *file; /* "": stderr */
     } log;
     struct {
@@ -112,7 +113,8 @@ int config_check(const struct config *c, struct error *err) MUST_CHECK;
  * true when it is reloadable; the other rows are set back in `fresh` to what `running` has, so that afterwards `fresh` is what
  * the server should run on. Returns the number of changed rows, or a negative status. */
 int config_reconcile(struct config *fresh, const struct config *running,
-                     void (*changed)(void *ctx, const struct option *row, bool applies), void *ctx, struct error *err) MUST_CHECK;
+                     void (*changed)(void *ctx, const struct option *row, bool applies), void *ctx,
+                     struct error *err) MUST_CHECK;
 
 /* The value of one row as text that config_apply_flag reads back ("64MiB", "250ms", "a,b"). */
 void config_render_value(const struct config *c, const struct option *row, struct buf *out);

@@ -78,7 +78,8 @@ int config_check(const struct config *c, struct error *err)
     const struct {
         const char *name;
         const struct config_list *list;
-    } listeners[] = {{"http.listen", &c->http.listen}, {"metrics.listen", &c->metrics.listen}, {"admin.listen", &c->admin.listen}};
+    } listeners[] = {
+        {"http.listen", &c->http.listen}, {"metrics.listen", &c->metrics.listen}, {"admin.listen", &c->admin.listen}};
     const char *seen[48];
     size_t n_seen = 0;
     for (size_t i = 0; i < 3; i++)

@@ -35,12 +35,10 @@ static int read_tree(struct node *root, enum model_format format, const char *wh
 {
     struct error local = {0};
     struct reader r = {.where = where, .format = format, .arena = a, .err = &local, .config = c};
-    int rc;
     if (root->kind == NODE_MAP)
         parameters_last(root);
-    else
-        rc = model_error(&r, root, "a map of fields is expected here");
-    rc = root->kind == NODE_MAP ? model_read_message(&r, &model_message, root, c) : STATUS_INVALID;
+    int rc = root->kind == NODE_MAP ? model_read_message(&r, &model_message, root, c)
+                                    : model_error(&r, root, "a map of fields is expected here");
     if (rc == 0 && r.dynamic_batching && c->batching == CONFIG_BATCHING_UNSET) {
         bool fixed = c->n_preferred > 0 || (c->max_queue_delay_us != UINT64_MAX && c->max_queue_delay_us > 0);
         c->batching = fixed ? CONFIG_BATCHING_FIXED : CONFIG_BATCHING_DEADLINE;
@@ -103,14 +101,15 @@ static int check_padding(const struct model_config *c, const struct config_io *i
     for (int p = 0; p < io->n_padding; p++) {
         const struct config_padding *pad = &io->padding[p];
         if (pad->axis < 1)
-            return error_set(err, STATUS_INVALID, "%s: input '%.*s': padding needs an axis (1 is the one behind the batch)", where,
-                             STR_ARG(io->name));
+            return error_set(err, STATUS_INVALID, "%s: input '%.*s': padding needs an axis (1 is the one behind the batch)",
+                             where, STR_ARG(io->name));
         for (int b = 1; b < pad->n_buckets; b++)
             if (pad->buckets[b] <= pad->buckets[b - 1])
-                return error_set(err, STATUS_INVALID, "%s: input '%.*s': padding buckets must ascend", where, STR_ARG(io->name));
+                return error_set(err, STATUS_INVALID, "%s: input '%.*s': padding buckets must ascend", where,
+                                 STR_ARG(io->name));
         if (pad->mask_input.n && c->n_inputs && !has_io(c->inputs, c->n_inputs, pad->mask_input))
-            return error_set(err, STATUS_INVALID, "%s: input '%.*s': there is no input '%.*s' for the mask", where, STR_ARG(io->name),
-                             STR_ARG(pad->mask_input));
+            return error_set(err, STATUS_INVALID, "%s: input '%.*s': there is no input '%.*s' for the mask", where,
+                             STR_ARG(io->name), STR_ARG(pad->mask_input));
     }
     return 0;
 }
@@ -121,11 +120,12 @@ static int check_batching(const struct model_config *c, const char *where, struc
         return error_set(err, STATUS_INVALID, "%s: default_priority_level %u is above priority_levels %u", where,
                          c->default_priority_level, c->priority_levels);
     if (c->priority_levels && !c->default_priority_level)
-        return error_set(err, STATUS_INVALID, "%s: priority_levels needs a default_priority_level in 1..%u", where, c->priority_levels);
+        return error_set(err, STATUS_INVALID, "%s: priority_levels needs a default_priority_level in 1..%u", where,
+                         c->priority_levels);
     for (uint32_t i = 1; i < COUNT_OF(c->has_priority_queue_policy); i++)
         if (c->has_priority_queue_policy[i] && i > c->priority_levels)
-            return error_set(err, STATUS_INVALID, "%s: priority_queue_policy names level %u but priority_levels is %u", where, i,
-                             c->priority_levels);
+            return error_set(err, STATUS_INVALID, "%s: priority_queue_policy names level %u but priority_levels is %u", where,
+                             i, c->priority_levels);
     for (uint32_t i = 0; c->max_batch_size >= 0 && i < c->n_preferred; i++)
         if (c->preferred_batch_size[i] > (uint64_t)c->max_batch_size)
             return error_set(err, STATUS_INVALID, "%s: preferred_batch_size %u is above max_batch_size %lld", where,
@@ -143,14 +143,16 @@ static int check_warmup(const struct model_config *c, const char *where, struct 
         for (size_t k = 0; k < w->n_inputs; k++) {
             const struct config_warmup_input *in = &w->inputs[k];
             if (c->n_inputs && !has_io(c->inputs, c->n_inputs, in->name))
-                return error_set(err, STATUS_INVALID, "%s: model_warmup '%.*s': there is no input '%.*s'", where, STR_ARG(w->name),
-                                 STR_ARG(in->name));
+                return error_set(err, STATUS_INVALID, "%s: model_warmup '%.*s': there is no input '%.*s'", where,
+                                 STR_ARG(w->name), STR_ARG(in->name));
             for (int d = 0; d < in->n_dims; d++)
                 if (in->dims[d] < 1)
-                    return error_set(err, STATUS_INVALID, "%s: model_warmup '%.*s': input '%.*s': every dim must be given, at least 1",
-                                     where, STR_ARG(w->name), STR_ARG(in->name));
+                    return error_set(err, STATUS_INVALID,
+                                     "%s: model_warmup '%.*s': input '%.*s': every dim must be given, at least 1", where,
+                                     STR_ARG(w->name), STR_ARG(in->name));
             if (in->kind == WARMUP_FILE && !in->file.n)
-                return error_set(err, STATUS_INVALID, "%s: model_warmup '%.*s': input_data_file is empty", where, STR_ARG(w->name));
+                return error_set(err, STATUS_INVALID, "%s: model_warmup '%.*s': input_data_file is empty", where,
+                                 STR_ARG(w->name));
         }
     }
     return 0;
@@ -159,7 +161,8 @@ static int check_warmup(const struct model_config *c, const char *where, struct 
 int model_config_validate(const struct model_config *c, const char *where, struct error *err)
 {
     if (c->name.n && !str_is_model_name(c->name))
-        return error_set(err, STATUS_INVALID, "%s: name '%.*s' is not accepted; give 1 to 128 letters, digits, '.', '_' and '-'", where,
+        return error_set(err, STATUS_INVALID,
+                         "%s: name '%.*s' is not accepted; give 1 to 128 letters, digits, '.', '_' and '-'", where,
                          STR_ARG(c->name));
     int rc = check_io(c->inputs, c->n_inputs, "input", where, err);
     if (rc == 0)

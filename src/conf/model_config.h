@@ -21,7 +21,7 @@
 
 struct config_io {
     struct str name;
-    struct str data_type; /* Triton's spelling, "TYPE_FP32"; empty: unset */
+    struct str data_type;                /* Triton's spelling, "TYPE_FP32"; empty: unset */
     int64_t dims[MODEL_CONFIG_RANK_MAX]; /* without the batch axis when max_batch_size > 0, as in Triton */
     int n_dims;                          /* -1: unset */
     bool optional;
@@ -55,7 +55,7 @@ struct config_warmup {
         int n_dims;
         enum { WARMUP_ZERO, WARMUP_RANDOM, WARMUP_FILE } kind;
         struct str file; /* below <model>/warmup/ */
-    } *inputs;
+    } * inputs;
     size_t n_inputs;
 };
 

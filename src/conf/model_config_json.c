@@ -59,7 +59,10 @@ static void put_dims(struct buf *out, const int64_t *dims, int n)
     buf_append_c(out, ']');
 }
 
-static struct str or_str(struct str v, const char *fallback) { return v.n ? v : str_of(fallback); }
+static struct str or_str(struct str v, const char *fallback)
+{
+    return v.n ? v : str_of(fallback);
+}
 
 static void put_ios(struct buf *out, const char *name, const struct config_io *v, size_t n, bool input)
 {
@@ -298,7 +301,7 @@ static void put_warmups(struct buf *out, const struct model_config *c)
 
 void model_config_render_json(const struct model_config *c, struct buf *out)
 {
-    bool batches = c->max_batch_size > 0 && c->batching != CONFIG_BATCHING_NONE;
+    bool batches = c->max_batch_size > 0 && c->batching >= CONFIG_BATCHING_FIXED;
     buf_append_c(out, '{');
     put_str(out, "name", c->name);
     put_str(out, "platform", c->platform);
@@ -311,7 +314,8 @@ void model_config_render_json(const struct model_config *c, struct buf *out)
     put_raw(out, "batch_input", "[]");
     put_raw(out, "batch_output", "[]");
     put_raw(out, "optimization",
-            "{\"priority\":\"PRIORITY_DEFAULT\",\"input_pinned_memory\":{\"enable\":true},\"output_pinned_memory\":{\"enable\":true},"
+            "{\"priority\":\"PRIORITY_DEFAULT\",\"input_pinned_memory\":{\"enable\":true},\"output_pinned_memory\":{\"enable\":"
+            "true},"
             "\"gather_kernel_buffer_threshold\":0,\"eager_batching\":false}");
     if (batches)
         put_dynamic_batching(out, c);

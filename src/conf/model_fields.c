@@ -6,27 +6,69 @@
 
 #include "base/size.h"
 
-#define STRING(t, member, key)             {.name = key, .kind = FIELD_STRING, .offset = offsetof(t, member)}
-#define BOOL(t, member, key)               {.name = key, .kind = FIELD_BOOL, .offset = offsetof(t, member)}
-#define I64(t, member, key, lo, hi)        {.name = key, .kind = FIELD_I64, .offset = offsetof(t, member), .min = lo, .max = hi}
-#define U32(t, member, key, lo, hi)        {.name = key, .kind = FIELD_U32, .offset = offsetof(t, member), .min = lo, .max = hi}
-#define U64(t, member, key)                {.name = key, .kind = FIELD_U64, .offset = offsetof(t, member), .max = UINT64_MAX}
-#define MESSAGE(off, key, m)               {.name = key, .kind = FIELD_MESSAGE, .offset = off, .message = m}
-#define CUSTOM(key, fn)                    {.name = key, .kind = FIELD_CUSTOM, .read = fn}
-#define NOT_SERVED(key)                    {.name = key, .kind = FIELD_NOT_SERVED}
-#define NOT_SERVED_UNLESS(key, word)       {.name = key, .kind = FIELD_NOT_SERVED, .usual = word}
-#define IGNORED(key)                       {.name = key, .kind = FIELD_IGNORED}
-#define OUR_CUSTOM(key, fn)                {.name = key, .kind = FIELD_CUSTOM, .ours = true, .read = fn}
-#define OUR_U32(t, member, key, lo, hi)    {.name = key, .kind = FIELD_U32, .ours = true, .offset = offsetof(t, member), .min = lo, .max = hi}
-#define OUR_U64(t, member, key)            {.name = key, .kind = FIELD_U64, .ours = true, .offset = offsetof(t, member), .max = UINT64_MAX}
-#define TABLE(rows)                        {.fields = rows, .n = COUNT_OF(rows)}
+#define STRING(t, member, key)                                                                                                 \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_STRING, .offset = offsetof(t, member)                                                       \
+    }
+#define BOOL(t, member, key)                                                                                                   \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_BOOL, .offset = offsetof(t, member)                                                         \
+    }
+#define I64(t, member, key, lo, hi)                                                                                            \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_I64, .offset = offsetof(t, member), .min = lo, .max = hi                                    \
+    }
+#define U32(t, member, key, lo, hi)                                                                                            \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_U32, .offset = offsetof(t, member), .min = lo, .max = hi                                    \
+    }
+#define U64(t, member, key)                                                                                                    \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_U64, .offset = offsetof(t, member), .max = UINT64_MAX                                       \
+    }
+#define MESSAGE(off, key, m)                                                                                                   \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_MESSAGE, .offset = off, .message = m                                                        \
+    }
+#define CUSTOM(key, fn)                                                                                                        \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_CUSTOM, .read = fn                                                                          \
+    }
+#define NOT_SERVED(key)                                                                                                        \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_NOT_SERVED                                                                                  \
+    }
+#define NOT_SERVED_UNLESS(key, word)                                                                                           \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_NOT_SERVED, .usual = word                                                                   \
+    }
+#define IGNORED(key)                                                                                                           \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_IGNORED                                                                                     \
+    }
+#define OUR_CUSTOM(key, fn)                                                                                                    \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_CUSTOM, .ours = true, .read = fn                                                            \
+    }
+#define OUR_U32(t, member, key, lo, hi)                                                                                        \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_U32, .ours = true, .offset = offsetof(t, member), .min = lo, .max = hi                      \
+    }
+#define OUR_U64(t, member, key)                                                                                                \
+    {                                                                                                                          \
+        .name = key, .kind = FIELD_U64, .ours = true, .offset = offsetof(t, member), .max = UINT64_MAX                         \
+    }
+#define TABLE(rows)                                                                                                            \
+    {                                                                                                                          \
+        .fields = rows, .n = COUNT_OF(rows)                                                                                    \
+    }
 
 #define DIM_MAX  (1ll << 40)
 #define ROWS_MAX 1000000u
 
-const char *const model_data_types[] = {"TYPE_INVALID", "TYPE_BOOL",  "TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64",
-                                        "TYPE_INT8",    "TYPE_INT16", "TYPE_INT32", "TYPE_INT64",  "TYPE_FP16",   "TYPE_FP32",
-                                        "TYPE_FP64",    "TYPE_STRING", "TYPE_BF16", NULL};
+const char *const model_data_types[] = {
+    "TYPE_INVALID", "TYPE_BOOL",  "TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64", "TYPE_INT8", "TYPE_INT16",
+    "TYPE_INT32",   "TYPE_INT64", "TYPE_FP16",  "TYPE_FP32",   "TYPE_FP64",   "TYPE_STRING", "TYPE_BF16", NULL};
 
 struct str model_data_type(struct str name)
 {
@@ -116,7 +158,10 @@ static int read_padding_item(struct reader *r, const struct node *n, size_t i, v
     return model_read_message(r, &padding_message, n, &io->padding[i]);
 }
 
-static int read_padding(struct reader *r, const struct node *n, void *base) { return model_each(r, n, read_padding_item, base); }
+static int read_padding(struct reader *r, const struct node *n, void *base)
+{
+    return model_each(r, n, read_padding_item, base);
+}
 
 struct cut {
     struct str input;
@@ -149,7 +194,10 @@ static int read_cut_item(struct reader *r, const struct node *n, size_t i, void 
     return 0;
 }
 
-static int read_cut(struct reader *r, const struct node *n, void *base) { return model_each(r, n, read_cut_item, base); }
+static int read_cut(struct reader *r, const struct node *n, void *base)
+{
+    return model_each(r, n, read_cut_item, base);
+}
 
 static const struct field input_fields[] = {
     STRING(struct config_io, name, "name"),
@@ -287,6 +335,8 @@ static int read_batching(struct reader *r, const struct node *n, void *base)
 
 /* ---- instances ---- */
 
+#define INSTANCES_MAX 1024
+
 struct group {
     uint32_t count, min, max;
 };
@@ -305,15 +355,15 @@ static int read_kind(struct reader *r, const struct node *n, void *base)
 static const struct field group_fields[] = {
     IGNORED("name"),
     CUSTOM("kind", read_kind),
-    U32(struct group, count, "count", 0, 1024),
+    U32(struct group, count, "count", 0, INSTANCES_MAX),
     NOT_SERVED("rate_limiter"),
     NOT_SERVED("gpus"),
     NOT_SERVED("secondary_devices"),
     NOT_SERVED("profile"),
     NOT_SERVED("passive"),
     NOT_SERVED("host_policy"),
-    OUR_U32(struct group, min, "min", 1, 1024),
-    OUR_U32(struct group, max, "max", 1, 1024),
+    OUR_U32(struct group, min, "min", 1, INSTANCES_MAX),
+    OUR_U32(struct group, max, "max", 1, INSTANCES_MAX),
 };
 static const struct message group_message = TABLE(group_fields);
 
@@ -331,7 +381,7 @@ static int read_group(struct reader *r, const struct node *n, size_t i, void *ct
         return model_error(r, n, "at most %u instances, but at least %u", max, min);
     c->instances_min += min;
     c->instances_max += max;
-    return 0;
+    return c->instances_max > INSTANCES_MAX ? model_error(r, n, "more than %d instances in all", INSTANCES_MAX) : 0;
 }
 
 static int read_groups(struct reader *r, const struct node *n, void *base)
@@ -397,7 +447,8 @@ static int read_version_policy(struct reader *r, const struct node *n, void *bas
         model_path_pop(r, mark);
         return rc;
     }
-    return n->first ? model_error(r, n->first, "unknown field '%.*s'; give latest, all or specific", STR_ARG(n->first->key)) : 0;
+    return n->first ? model_error(r, n->first, "unknown field '%.*s'; give latest, all or specific", STR_ARG(n->first->key))
+                    : 0;
 }
 
 static int add_pair(struct reader *r, struct config_pair **v, size_t *n, size_t cap, struct str key, struct str value)
@@ -414,8 +465,9 @@ static int add_label(struct reader *r, const struct node *n, struct str label, s
 {
     struct model_config *c = r->config;
     if (!str_is_model_name(label) || is_version(label))
-        return model_error(r, n, "'%.*s' is not a label; give a word of letters, digits, '.', '_' and '-' that does not begin with a digit",
-                           STR_ARG(label));
+        return model_error(
+            r, n, "'%.*s' is not a label; give a word of letters, digits, '.', '_' and '-' that does not begin with a digit",
+            STR_ARG(label));
     if (!is_version(version))
         return model_error(r, n, "'%.*s' is not a version; give an integer or semver (1.2.0)", STR_ARG(version));
     if (c->n_labels == LABELS_MAX)
@@ -431,7 +483,10 @@ static int read_label(struct reader *r, struct str key, const struct node *value
     return rc == 0 ? add_label(r, value, key, version) : rc;
 }
 
-static int read_labels(struct reader *r, const struct node *n, void *base) { return model_each_entry(r, n, read_label, base); }
+static int read_labels(struct reader *r, const struct node *n, void *base)
+{
+    return model_each_entry(r, n, read_label, base);
+}
 
 /* ---- warm-up ---- */
 
@@ -455,7 +510,10 @@ static int read_warmup_flag(struct reader *r, const struct node *n, void *base, 
     return rc;
 }
 
-static int read_warmup_zero(struct reader *r, const struct node *n, void *base) { return read_warmup_flag(r, n, base, WARMUP_ZERO); }
+static int read_warmup_zero(struct reader *r, const struct node *n, void *base)
+{
+    return read_warmup_flag(r, n, base, WARMUP_ZERO);
+}
 
 static int read_warmup_random(struct reader *r, const struct node *n, void *base)
 {
@@ -470,8 +528,8 @@ static int read_warmup_file(struct reader *r, const struct node *n, void *base)
 }
 
 static const struct field warmup_input_fields[] = {
-    CUSTOM("data_type", read_warmup_type),     CUSTOM("dims", read_warmup_dims),
-    CUSTOM("zero_data", read_warmup_zero),     CUSTOM("random_data", read_warmup_random),
+    CUSTOM("data_type", read_warmup_type),       CUSTOM("dims", read_warmup_dims),
+    CUSTOM("zero_data", read_warmup_zero),       CUSTOM("random_data", read_warmup_random),
     CUSTOM("input_data_file", read_warmup_file),
 };
 static const struct message warmup_input_message = TABLE(warmup_input_fields);
@@ -710,7 +768,7 @@ static int read_instance_parameter(struct reader *r, const struct node *n, struc
 {
     struct node text = {.kind = NODE_SCALAR, .line = n->line, .text = value};
     uint64_t v;
-    int rc = model_read_u64(r, &text, 1, 1024, &v);
+    int rc = model_read_u64(r, &text, 1, INSTANCES_MAX, &v);
     if (rc == 0)
         *out = (uint32_t)v;
     return rc < 0 ? rc : 1;

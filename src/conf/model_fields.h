@@ -18,18 +18,18 @@ struct reader {
     struct error *err;
     struct model_config *config;
     bool dynamic_batching; /* the block was there */
-    char path[256]; /* of the value being read: "input[0].dims" */
+    char path[256];        /* of the value being read: "input[0].dims" */
     size_t path_n;
 };
 
 enum field_kind {
-    FIELD_STRING,  /* struct str */
-    FIELD_BOOL,    /* bool */
-    FIELD_I64,     /* int64_t */
-    FIELD_U32,     /* uint32_t */
-    FIELD_U64,     /* uint64_t */
-    FIELD_MESSAGE, /* a struct of its own at the offset */
-    FIELD_CUSTOM,  /* read() */
+    FIELD_STRING,     /* struct str */
+    FIELD_BOOL,       /* bool */
+    FIELD_I64,        /* int64_t */
+    FIELD_U32,        /* uint32_t */
+    FIELD_U64,        /* uint64_t */
+    FIELD_MESSAGE,    /* a struct of its own at the offset */
+    FIELD_CUSTOM,     /* read() */
     FIELD_NOT_SERVED, /* warn unless default */
     FIELD_IGNORED,    /* without meaning for inferd, and harmless */
 };
@@ -65,11 +65,12 @@ int model_read_f64(struct reader *r, const struct node *n, double *out) MUST_CHE
 /* Index of the scalar in `words` (NULL-terminated), or of its number (protobuf allows both). */
 int model_read_enum(struct reader *r, const struct node *n, const char *const *words, int *out) MUST_CHECK;
 /* A list of integers, or one alone. `more` is counted up from *count; more than `max` in all is an error. */
-int model_read_ints(struct reader *r, const struct node *n, int64_t min, int64_t most, int64_t *v, size_t max, size_t *count) MUST_CHECK;
+int model_read_ints(struct reader *r, const struct node *n, int64_t min, int64_t most, int64_t *v, size_t max,
+                    size_t *count) MUST_CHECK;
 
 /* Call each() for every element of a repeated field (a list, or a single value) with path "name[i]". */
-int model_each(struct reader *r, const struct node *n, int (*each)(struct reader *r, const struct node *item, size_t i, void *ctx),
-               void *ctx) MUST_CHECK;
+int model_each(struct reader *r, const struct node *n,
+               int (*each)(struct reader *r, const struct node *item, size_t i, void *ctx), void *ctx) MUST_CHECK;
 /* The same for a map field: { key: "k" value ... } in pbtxt, k: value elsewhere. Path "name[k]". */
 int model_each_entry(struct reader *r, const struct node *n,
                      int (*each)(struct reader *r, struct str key, const struct node *value, void *ctx), void *ctx) MUST_CHECK;
@@ -81,9 +82,10 @@ size_t model_count_entries(const struct reader *r, const struct node *n);
 size_t model_path_push(struct reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void model_path_pop(struct reader *r, size_t mark);
 
+/* Complain about `n` at the current path; warn puts a whole sentence into config->warnings (at most 64 of them). */
 int model_error(struct reader *r, const struct node *n, const char *fmt, ...) PRINTF_LIKE(3, 4);
-int model_no_memory(struct reader *r);
 int model_warn(struct reader *r, const struct node *n, const char *fmt, ...) PRINTF_LIKE(3, 4);
+int model_no_memory(struct reader *r); /* STATUS_NOMEM */
 
 /* "TYPE_FP32" or "FP32" (and "STRING"/"BYTES") to Triton's spelling, by number in protobuf; empty when unknown. */
 struct str model_data_type(struct str name);

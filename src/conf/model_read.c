@@ -188,7 +188,10 @@ int model_read_ints(struct reader *r, const struct node *n, int64_t min, int64_t
 /* ---- repeated and map fields ---- */
 
 /* YAML's and JSON's null is the same as leaving the field out; protobuf has no null. */
-static bool is_null(const struct reader *r, const struct node *n) { return r->format != MODEL_PBTXT && node_is_null(n); }
+static bool is_null(const struct reader *r, const struct node *n)
+{
+    return r->format != MODEL_PBTXT && node_is_null(n);
+}
 
 size_t model_count(const struct reader *r, const struct node *n)
 {
@@ -197,8 +200,8 @@ size_t model_count(const struct reader *r, const struct node *n)
     return is_null(r, n) ? 0 : 1;
 }
 
-int model_each(struct reader *r, const struct node *n, int (*each)(struct reader *r, const struct node *item, size_t i, void *ctx),
-               void *ctx)
+int model_each(struct reader *r, const struct node *n,
+               int (*each)(struct reader *r, const struct node *item, size_t i, void *ctx), void *ctx)
 {
     if (n->kind != NODE_LIST)
         return is_null(r, n) ? 0 : each(r, n, 0, ctx);
@@ -277,7 +280,7 @@ static bool is_default(const struct node *n, const char *usual)
 static int read_field(struct reader *r, const struct field *f, const struct node *n, void *base)
 {
     void *p = (char *)base + f->offset;
-    uint64_t u;
+    uint64_t u = 0;
     int rc;
     switch (f->kind) {
     case FIELD_STRING:

@@ -165,8 +165,8 @@ int json_tree_parse(struct str text, const char *where, struct arena *a, struct 
     if (text.n > NODE_TEXT_MAX)
         return node_error(err, where, 0, STATUS_INVALID, "the text is larger than %u bytes", NODE_TEXT_MAX);
     yyjson_read_err problem;
-    yyjson_doc *doc =
-        yyjson_read_opts((char *)(uintptr_t)(text.n ? text.p : " "), text.n ? text.n : 1, YYJSON_READ_NUMBER_AS_RAW, NULL, &problem);
+    yyjson_doc *doc = yyjson_read_opts((char *)(uintptr_t)(text.n ? text.p : " "), text.n ? text.n : 1,
+                                       YYJSON_READ_NUMBER_AS_RAW, NULL, &problem);
     if (!doc)
         return node_error(err, where, 0, STATUS_INVALID, "not JSON at byte %zu: %s", problem.pos, problem.msg);
     *root = json_node(&s, yyjson_doc_get_root(doc), 0);

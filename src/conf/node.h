@@ -22,13 +22,13 @@ enum node_kind { NODE_SCALAR, NODE_LIST, NODE_MAP };
 
 struct node {
     enum node_kind kind;
-    int line;        /* 1-based; 0: unknown (JSON) */
-    bool quoted;     /* scalar: written in quotes, so it is a string whatever it looks like */
-    bool repeated;   /* list: made from a pbtxt field that was given several times */
-    struct str key;  /* in a map: its name; else empty */
-    struct str text; /* scalar: after unescaping; NUL-terminated */
+    int line;                         /* 1-based; 0: unknown (JSON) */
+    bool quoted;                      /* scalar: written in quotes, so it is a string whatever it looks like */
+    bool repeated;                    /* list: made from a pbtxt field that was given several times */
+    struct str key;                   /* in a map: its name; else empty */
+    struct str text;                  /* scalar: after unescaping; NUL-terminated */
     struct node *first, *last, *next; /* children; sibling */
-    size_t n;        /* children */
+    size_t n;                         /* children */
 };
 
 /* What the three parsers share. `count` bounds the nodes of one text. */

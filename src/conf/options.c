@@ -8,8 +8,7 @@
 #include "conf/config.h"
 
 /* The offset of a field, refused by the compiler when the field is not of `type`. */
-#define FIELD(type, field)                                                                                             \
-    (offsetof(struct config, field) + 0 * sizeof((type *)0 == &((struct config *)0)->field))
+#define FIELD(type, field) (offsetof(struct config, field) + 0 * sizeof((type *)0 == &((struct config *)0)->field))
 
 /* clang-format off */
 #define BOOL(n, field, init, live, text) {.name = n, .initial = init, .help = text, .unit = "", .type = OPTION_BOOL, .reloadable = live, .offset = FIELD(bool, field)}
@@ -23,25 +22,29 @@
 #define LIST(n, field, init, hi, live, check, ok, text) {.name = n, .initial = init, .help = text, .unit = "", .type = OPTION_LIST, .reloadable = live, .offset = FIELD(struct config_list, field), .max = hi, .valid = check, .accepts = ok}
 /* clang-format on */
 
-#define KIB    1024ull
-#define MIB    (1024 * KIB)
-#define GIB    (1024 * MIB)
-#define TIB    (1024 * GIB)
-#define MS     1000000ull
-#define SEC    (1000 * MS)
-#define HOUR   (3600 * SEC)
-#define FIXED  false /* needs a restart */
-#define LIVE   true  /* a reload applies it */
+#define KIB     1024ull
+#define MIB     (1024 * KIB)
+#define GIB     (1024 * MIB)
+#define TIB     (1024 * GIB)
+#define MS      1000000ull
+#define SEC     (1000 * MS)
+#define HOUR    (3600 * SEC)
+#define FIXED   false /* needs a restart */
+#define LIVE    true  /* a reload applies it */
 #define ADDRESS "HOST:PORT, [IPV6]:PORT, *:PORT or unix:/PATH"
 
 static const char *const modes[] = {"none", "poll", "explicit", NULL};
 static const char *const compats[] = {"none", "triton", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", "off", NULL};
+static const char *const ort_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const formats[] = {"text", "json", NULL};
 static const char *const graphs[] = {"none", "basic", "extended", "all", NULL};
 static const char *const providers[] = {"cpu", "cuda", "tensorrt", "openvino", "xnnpack", NULL};
 
-static bool is_load_name(struct str v) { return str_eq(v, STR("*")) || str_is_model_name(v); }
+static bool is_load_name(struct str v)
+{
+    return str_eq(v, STR("*")) || str_is_model_name(v);
+}
 
 static bool is_provider(struct str v)
 {
@@ -98,6 +101,10 @@ static const struct option engine_rows[] = {
     BOOL("onnxruntime.provider_fallback", onnxruntime.provider_fallback, "true", FIXED, "A provider that is not there is logged and skipped; false: loading fails."),
     WORD("onnxruntime.graph_optimization", onnxruntime.graph_optimization, "all", graphs, FIXED, "Graph optimisation level of models that do not name their own."),
     STRING("onnxruntime.cache_dir", onnxruntime.cache_dir, "", FIXED, "Folder of optimised models, for faster loads. Empty: off."),
+    BYTES("onnxruntime.cache_bytes", onnxruntime.cache_bytes, "4GiB", 1 * MIB, 1024 * TIB, FIXED, "What cache_dir may hold; the least recently used go first."),
+    BOOL("onnxruntime.spinning", onnxruntime.spinning, "false", FIXED, "Compute threads spin a while before they sleep: faster alone, wasteful beside others."),
+    BOOL("onnxruntime.denormals_as_zero", onnxruntime.denormals_as_zero, "false", FIXED, "Treat denormal floats as zero: faster on some models, results may differ in the last bits."),
+    WORD("onnxruntime.log_level", onnxruntime.log_level, "warn", ort_levels, FIXED, "The least important record of ONNX Runtime that is logged."),
 };
 
 static const struct option observe_rows[] = {
@@ -120,7 +127,10 @@ static const struct option operate_rows[] = {
 };
 /* clang-format on */
 
-#define GROUP(id, text, r) {.name = id, .title = text, .rows = r, .n = COUNT_OF(r)}
+#define GROUP(id, text, r)                                                                                                     \
+    {                                                                                                                          \
+        .name = id, .title = text, .rows = r, .n = COUNT_OF(r)                                                                 \
+    }
 
 static const struct option_group groups[] = {
     GROUP("http", "HTTP", http_rows),
@@ -143,8 +153,8 @@ static const struct option_alias aliases[] = {
     {"log-level", "log.level", NULL, "log.level"},
 };
 
-#define ROWS                                                                                                           \
-    (COUNT_OF(http_rows) + COUNT_OF(limit_rows) + COUNT_OF(repository_rows) + COUNT_OF(scheduler_rows) +               \
+#define ROWS                                                                                                                   \
+    (COUNT_OF(http_rows) + COUNT_OF(limit_rows) + COUNT_OF(repository_rows) + COUNT_OF(scheduler_rows) +                       \
      COUNT_OF(engine_rows) + COUNT_OF(observe_rows) + COUNT_OF(operate_rows))
 static_assert(ROWS <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
@@ -160,7 +170,10 @@ const struct option_alias *option_aliases(size_t *n)
     return aliases;
 }
 
-size_t option_count(void) { return ROWS; }
+size_t option_count(void)
+{
+    return ROWS;
+}
 
 const struct option *option_at(size_t index)
 {

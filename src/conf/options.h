@@ -30,11 +30,11 @@ struct option {
     const char *unit;    /* for people, "" where the type says it */
     enum option_type type;
     bool reloadable;
-    size_t offset; /* in struct config */
-    uint64_t min, max;             /* of numbers; of the length for lists, in entries */
-    const char *const *words;      /* OPTION_ENUM, OPTION_WORD: NULL-terminated */
-    bool (*valid)(struct str v);   /* (optional) a further check of a string or of each list entry */
-    const char *accepts;           /* what `valid` accepts, for messages */
+    size_t offset;               /* in struct config */
+    uint64_t min, max;           /* of numbers; of the length for lists, in entries */
+    const char *const *words;    /* OPTION_ENUM, OPTION_WORD: NULL-terminated */
+    bool (*valid)(struct str v); /* (optional) a further check of a string or of each list entry */
+    const char *accepts;         /* what `valid` accepts, for messages */
 };
 
 struct option_group {
@@ -50,6 +50,7 @@ struct option_alias {
     const char *help;
 };
 
+/* The whole tables. */
 const struct option_group *option_groups(size_t *n);
 const struct option_alias *option_aliases(size_t *n);
 

@@ -48,8 +48,14 @@ static bool accept(struct scanner *s, char c)
     return true;
 }
 
-static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+}
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
 
 static int hex_digit(char c)
 {
@@ -210,9 +216,9 @@ static struct node *based_integer(struct scanner *s, const char *sign, struct st
     char text[24];
     for (size_t i = base == 16 ? 2 : 1; i < t.n; i++) {
         int d = hex_digit(t.p[i]);
-        if (d < 0 || d >= base || __builtin_mul_overflow(v, (uint64_t)base, &v) ||
-            __builtin_add_overflow(v, (uint64_t)d, &v)) {
-            fail(s, base == 16 ? "not a hexadecimal integer of 64 bits" : "not an octal integer of 64 bits (a leading 0 means octal)");
+        if (d < 0 || d >= base || __builtin_mul_overflow(v, (uint64_t)base, &v) || __builtin_add_overflow(v, (uint64_t)d, &v)) {
+            fail(s, base == 16 ? "not a hexadecimal integer of 64 bits"
+                               : "not an octal integer of 64 bits (a leading 0 means octal)");
             return NULL;
         }
     }
@@ -312,7 +318,8 @@ static int field(struct scanner *s, struct node *message, struct map *names)
     if (c == ':')
         s->at++;
     else if (c != '{' && c != '<' && c != '[')
-        return node_error(s->src.err, s->src.where, s->line, STATUS_INVALID, "':' or '{' is expected behind '%.*s'", STR_ARG(name));
+        return node_error(s->src.err, s->src.where, s->line, STATUS_INVALID, "':' or '{' is expected behind '%.*s'",
+                          STR_ARG(name));
     struct node *v = value(s), *first;
     if (!v)
         return STATUS_INVALID;

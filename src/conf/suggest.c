@@ -3,7 +3,10 @@
 
 #include <stdio.h>
 
-void suggest_init(struct suggest *s, struct str got) { *s = (struct suggest){.got = got, .distance = 255}; }
+void suggest_init(struct suggest *s, struct str got)
+{
+    *s = (struct suggest){.got = got, .distance = 255};
+}
 
 void suggest_offer(struct suggest *s, const char *name)
 {

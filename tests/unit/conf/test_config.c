@@ -154,14 +154,16 @@ static void environment(void **state)
 {
     (void)state;
     struct config c;
-    load(&c, "http: {listen: '127.0.0.1:${PORT}'}\nstate_dir: ${NONE:-/var/lib/inferd}\nlog: {file: a$$b}\nonnxruntime:\n  cache_dir: ${EVIL}\n");
+    load(&c, "http: {listen: '127.0.0.1:${PORT}'}\nstate_dir: ${NONE:-/var/lib/inferd}\nlog: {file: a$$b}\nonnxruntime:\n  "
+             "cache_dir: ${EVIL}\n");
     assert_string_equal(c.http.listen.v[0], "127.0.0.1:9000");
     assert_string_equal(c.state_dir, "/var/lib/inferd");
     assert_string_equal(c.log.file, "a$b");
     assert_string_equal(c.onnxruntime.cache_dir, "x\nadmin: {listen: 0.0.0.0:1}"); /* a value is a value, never more YAML */
     assert_int_equal(c.admin.listen.n, 0);
     config_release(&c);
-    refuses("\nstate_dir: ${NONE}\n", "inferd.yaml:2: the environment variable NONE is not set; ${NONE:-value} gives a default");
+    refuses("\nstate_dir: ${NONE}\n",
+            "inferd.yaml:2: the environment variable NONE is not set; ${NONE:-value} gives a default");
     refuses("state_dir: ${A B}\n", "inferd.yaml:1: ${A B} does not name a variable; write $$ for a dollar sign");
     refuses("state_dir: ${A\n", "inferd.yaml:1: '${' is not closed");
 }
@@ -170,25 +172,32 @@ static void errors(void **state)
 {
     (void)state;
     refuses("http:\n  lissten: x\n", "inferd.yaml:2: there is no option 'http.lissten'; did you mean 'http.listen'?");
-    refuses("limits:\n  max_body_byte: 1\n", "inferd.yaml:2: there is no option 'limits.max_body_byte'; did you mean 'limits.max_body_bytes'?");
+    refuses("limits:\n  max_body_byte: 1\n",
+            "inferd.yaml:2: there is no option 'limits.max_body_byte'; did you mean 'limits.max_body_bytes'?");
     refuses("limit:\n  max_headers: 1\n", "inferd.yaml:1: there is no option 'limit'; did you mean 'limits'?");
     refuses("zzz: 1\n", "inferd.yaml:1: there is no option 'zzz'");
     refuses("limits: 5\n", "inferd.yaml:1: 'limits' is a section; give its options below it");
-    refuses("limits:\n  max_headers: many\n", "inferd.yaml:2: limits.max_headers: 'many' is not accepted; give a whole number in 8..1000");
-    refuses("limits:\n  max_headers: 7\n", "inferd.yaml:2: limits.max_headers: '7' is not accepted; give a whole number in 8..1000");
-    refuses("limits: {max_body_bytes: 1023}\n", "inferd.yaml:1: limits.max_body_bytes: '1023' is not accepted; give a size in 1KiB..1TiB");
+    refuses("limits:\n  max_headers: many\n",
+            "inferd.yaml:2: limits.max_headers: 'many' is not accepted; give a whole number in 8..1000");
+    refuses("limits:\n  max_headers: 7\n",
+            "inferd.yaml:2: limits.max_headers: '7' is not accepted; give a whole number in 8..1000");
+    refuses("limits: {max_body_bytes: 1023}\n",
+            "inferd.yaml:1: limits.max_body_bytes: '1023' is not accepted; give a size in 1KiB..1TiB");
     refuses("limits: {idle_timeout: 5}\n", "inferd.yaml:1: limits.idle_timeout: '5' is not accepted; give a time in 10ms..24h");
-    refuses("limits: {max_headers: [9]}\n", "inferd.yaml:1: limits.max_headers: '[...]' is not accepted; give a whole number in 8..1000");
+    refuses("limits: {max_headers: [9]}\n",
+            "inferd.yaml:1: limits.max_headers: '[...]' is not accepted; give a whole number in 8..1000");
     refuses("repository: {mode: pol}\n", "inferd.yaml:1: repository.mode: 'pol' is not accepted; give none, poll or explicit");
     refuses("insecure: 1\n", "inferd.yaml:1: insecure: '1' is not accepted; give true or false");
     refuses("http:\n  listen:\n    - 127.0.0.1:1\n    - 127.0.0.1\n",
-            "inferd.yaml:4: http.listen: '127.0.0.1' is not accepted; give a list of at most 16, each HOST:PORT, [IPV6]:PORT, *:PORT or unix:/PATH");
-    refuses("onnxruntime: {providers: [gpu]}\n",
-            "inferd.yaml:1: onnxruntime.providers: 'gpu' is not accepted; give a list of at most 8, each cpu, cuda, tensorrt, openvino or xnnpack");
+            "inferd.yaml:4: http.listen: '127.0.0.1' is not accepted; give a list of at most 16, each HOST:PORT, [IPV6]:PORT, "
+            "*:PORT or unix:/PATH");
+    refuses("onnxruntime: {providers: [gpu]}\n", "inferd.yaml:1: onnxruntime.providers: 'gpu' is not accepted; give a list of "
+                                                 "at most 8, each cpu, cuda, tensorrt, openvino or xnnpack");
     refuses("limits: {max_headers: 9}\nlimits.max_headers: 10\n",
             "inferd.yaml:2: limits.max_headers is there twice; the first is in line 1");
     refuses("- a\n", "inferd.yaml:1: the file must be a map of options");
-    flag_refused("limits.max_headers", "7", STATUS_INVALID, "--limits.max_headers: '7' is not accepted; give a whole number in 8..1000");
+    flag_refused("limits.max_headers", "7", STATUS_INVALID,
+                 "--limits.max_headers: '7' is not accepted; give a whole number in 8..1000");
     flag_refused("port", "70000", STATUS_INVALID, "--port: '70000' is not accepted; give a port in 0..65535");
     flag_refused("prot", "1", STATUS_NOT_FOUND, "there is no option --prot; did you mean 'port'?");
     flag_refused("http.treads", "1", STATUS_NOT_FOUND, "there is no option --http.treads; did you mean 'http.threads'?");
@@ -209,25 +218,26 @@ static void whole_rules(void **state)
 {
     (void)state;
     check_is("http: {listen: [127.0.0.2:1, '[::1]:1', localhost:1, unix:/x, 127.0.0.1:0, 127.0.0.1:0]}\n", "");
-    check_is("\nhttp: {listen: 0.0.0.0:8000}\n",
-             "inferd.yaml:2: http.listen: 0.0.0.0:8000 can be reached from other machines and there is no authentication or TLS; listen "
-             "on 127.0.0.1 or set `insecure: true` (--insecure)");
-    check_is("metrics: {listen: '*:8002'}\n",
-             "inferd.yaml:1: metrics.listen: *:8002 can be reached from other machines and there is no authentication or TLS; listen "
-             "on 127.0.0.1 or set `insecure: true` (--insecure)");
+    check_is("\nhttp: {listen: 0.0.0.0:8000}\n", "inferd.yaml:2: http.listen: 0.0.0.0:8000 can be reached from other machines "
+                                                 "and there is no authentication or TLS; listen "
+                                                 "on 127.0.0.1 or set `insecure: true` (--insecure)");
+    check_is("metrics: {listen: '*:8002'}\n", "inferd.yaml:1: metrics.listen: *:8002 can be reached from other machines and "
+                                              "there is no authentication or TLS; listen "
+                                              "on 127.0.0.1 or set `insecure: true` (--insecure)");
     check_is("http: {listen: 0.0.0.0:8000}\ninsecure: true\n", "");
     check_is("http: {listen: []}\n", "inferd.yaml:1: http.listen: at least one address is needed");
     check_is("metrics: {listen: []}\n", "");
     check_is("admin: {listen: 127.0.0.1:8000}\n", "inferd.yaml:1: admin.listen: 127.0.0.1:8000 is there twice");
-    check_is("repository: {load: [a]}\n", "inferd.yaml:1: repository.load: it has an effect only with `repository.mode: explicit`");
+    check_is("repository: {load: [a]}\n",
+             "inferd.yaml:1: repository.load: it has an effect only with `repository.mode: explicit`");
 }
 
 static void listen_addresses(void **state)
 {
     (void)state;
     static const char *const good[] = {"127.0.0.1:8000", "localhost:0", "[::1]:65535", "*:80", "unix:/run/x", "a-b.c:1"};
-    static const char *const bad[] = {"", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:80", "[::1:80", "[]:80", "[g]:1",
-                                      "unix:", "unix:x", "a b:1", "**:1", "x:-1"};
+    static const char *const bad[] = {"",      ":80",   "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:80", "[::1:80",
+                                      "[]:80", "[g]:1", "unix:",     "unix:x",     "a b:1",           "**:1",   "x:-1"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(config_listen_valid(str_of(good[i])));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -270,7 +280,8 @@ static void yaml_round_trip(void **state)
     (void)state;
     struct config a, b;
     struct buf first = {0}, second = {0};
-    load(&a, "http: {listen: [127.0.0.1:1, unix:/x]}\nlimits: {max_body_bytes: 1536, idle_timeout: 1500ms}\nlog: {file: 'a $${X} \"q\" #'}\n");
+    load(&a, "http: {listen: [127.0.0.1:1, unix:/x]}\nlimits: {max_body_bytes: 1536, idle_timeout: 1500ms}\nlog: {file: 'a "
+             "$${X} \"q\" #'}\n");
     flag(&a, "compute.threads", "3");
     config_render_yaml(&a, &first);
     assert_non_null(strstr(buf_z(&first), "  max_body_bytes: 1536  # inferd.yaml:2\n"));
@@ -308,10 +319,11 @@ static void documents(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults),    cmocka_unit_test(every_row_is_sound), cmocka_unit_test(file_and_flags),
-        cmocka_unit_test(environment), cmocka_unit_test(errors),             cmocka_unit_test(whole_rules),
-        cmocka_unit_test(listen_addresses), cmocka_unit_test(reload),        cmocka_unit_test(yaml_round_trip),
-        cmocka_unit_test(documents),
+        cmocka_unit_test(defaults),         cmocka_unit_test(every_row_is_sound),
+        cmocka_unit_test(file_and_flags),   cmocka_unit_test(environment),
+        cmocka_unit_test(errors),           cmocka_unit_test(whole_rules),
+        cmocka_unit_test(listen_addresses), cmocka_unit_test(reload),
+        cmocka_unit_test(yaml_round_trip),  cmocka_unit_test(documents),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,10 @@ static void load(struct loaded *l, reader_fn read, const char *text)
         fail_msg("%s", err.text);
 }
 
-static void unload(struct loaded *l) { arena_release(&l->arena); }
+static void unload(struct loaded *l)
+{
+    arena_release(&l->arena);
+}
 
 static void refuses(reader_fn read, const char *text, const char *want)
 {
@@ -54,63 +57,65 @@ static void warns(reader_fn read, const char *text, const char *want)
 
 #define IS(s, z) assert_true(str_eqz((s), (z)))
 
-static const char resnet_pbtxt[] = "name: \"resnet\"\n"
-                                   "platform: \"onnxruntime_onnx\"\n"
-                                   "max_batch_size: 16\n"
-                                   "input [\n"
-                                   "  { name: \"data\" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, 224, -1 ] }\n"
-                                   "]\n"
-                                   "output { name: \"prob\" data_type: TYPE_FP16 dims: 1000 label_filename: \"labels.txt\" }\n"
-                                   "instance_group [ { count: 2 kind: KIND_CPU }, { kind: KIND_CPU } ]\n"
-                                   "version_policy: { specific: { versions: [1, 3] } }\n"
-                                   "dynamic_batching {\n"
-                                   "  preferred_batch_size: [ 4, 8 ]\n"
-                                   "  max_queue_delay_microseconds: 100\n"
-                                   "  preserve_ordering: true\n"
-                                   "  priority_levels: 2\n"
-                                   "  default_priority_level: 1\n"
-                                   "  default_queue_policy { max_queue_size: 100 }\n"
-                                   "  priority_queue_policy {\n"
-                                   "    key: 2\n"
-                                   "    value { timeout_action: DELAY default_timeout_microseconds: 9000 allow_timeout_override: true }\n"
-                                   "  }\n"
-                                   "}\n"
-                                   "model_warmup {\n"
-                                   "  name: \"w\" batch_size: 4\n"
-                                   "  inputs { key: \"data\" value { data_type: TYPE_FP32 dims: [3, 224, 224] random_data: true } }\n"
-                                   "}\n"
-                                   "response_cache { enable: true }\n"
-                                   "parameters { key: \"intra_op\" value: { string_value: \"2\" } }\n"
-                                   "parameters { key: \"x\" value: { string_value: \"y\" } }\n";
+static const char resnet_pbtxt[] =
+    "name: \"resnet\"\n"
+    "platform: \"onnxruntime_onnx\"\n"
+    "max_batch_size: 16\n"
+    "input [\n"
+    "  { name: \"data\" data_type: TYPE_FP32 format: FORMAT_NCHW dims: [ 3, 224, -1 ] }\n"
+    "]\n"
+    "output { name: \"prob\" data_type: TYPE_FP16 dims: 1000 label_filename: \"labels.txt\" }\n"
+    "instance_group [ { count: 2 kind: KIND_CPU }, { kind: KIND_CPU } ]\n"
+    "version_policy: { specific: { versions: [1, 3] } }\n"
+    "dynamic_batching {\n"
+    "  preferred_batch_size: [ 4, 8 ]\n"
+    "  max_queue_delay_microseconds: 100\n"
+    "  preserve_ordering: true\n"
+    "  priority_levels: 2\n"
+    "  default_priority_level: 1\n"
+    "  default_queue_policy { max_queue_size: 100 }\n"
+    "  priority_queue_policy {\n"
+    "    key: 2\n"
+    "    value { timeout_action: DELAY default_timeout_microseconds: 9000 allow_timeout_override: true }\n"
+    "  }\n"
+    "}\n"
+    "model_warmup {\n"
+    "  name: \"w\" batch_size: 4\n"
+    "  inputs { key: \"data\" value { data_type: TYPE_FP32 dims: [3, 224, 224] random_data: true } }\n"
+    "}\n"
+    "response_cache { enable: true }\n"
+    "parameters { key: \"intra_op\" value: { string_value: \"2\" } }\n"
+    "parameters { key: \"x\" value: { string_value: \"y\" } }\n";
 
-static const char resnet_yaml[] = "name: resnet\n"
-                                  "platform: onnxruntime_onnx\n"
-                                  "max_batch_size: 16\n"
-                                  "input:\n"
-                                  "  - {name: data, data_type: FP32, dims: [3, 224, -1]}\n"
-                                  "output:\n"
-                                  "  - {name: prob, data_type: TYPE_FP16, dims: [1000], label_filename: labels.txt}\n"
-                                  "instance_group:\n"
-                                  "  - {count: 2, kind: KIND_CPU}\n"
-                                  "  - {}\n"
-                                  "version_policy: {specific: {versions: [1, 3]}}\n"
-                                  "dynamic_batching:\n"
-                                  "  preferred_batch_size: [4, 8]\n"
-                                  "  max_queue_delay_microseconds: 100\n"
-                                  "  preserve_ordering: true\n"
-                                  "  priority_levels: 2\n"
-                                  "  default_priority_level: 1\n"
-                                  "  default_queue_policy: {max_queue_size: 100}\n"
-                                  "  priority_queue_policy:\n"
-                                  "    2: {timeout_action: DELAY, default_timeout_microseconds: 9000, allow_timeout_override: true}\n"
-                                  "model_warmup:\n"
-                                  "  - name: w\n"
-                                  "    batch_size: 4\n"
-                                  "    inputs: {data: {data_type: FP32, dims: [3, 224, 224], random_data: true}}\n"
-                                  "response_cache: {enable: true}\n"
-                                  "parameters:\n"
-                                  "  intra_op: 2\n"
-                                  "  x: {string_value: y}\n";
+static const char resnet_yaml[] =
+    "name: resnet\n"
+    "platform: onnxruntime_onnx\n"
+    "max_batch_size: 16\n"
+    "input:\n"
+    "  - {name: data, data_type: FP32, dims: [3, 224, -1]}\n"
+    "output:\n"
+    "  - {name: prob, data_type: TYPE_FP16, dims: [1000], label_filename: labels.txt}\n"
+    "instance_group:\n"
+    "  - {count: 2, kind: KIND_CPU}\n"
+    "  - {}\n"
+    "version_policy: {specific: {versions: [1, 3]}}\n"
+    "dynamic_batching:\n"
+    "  preferred_batch_size: [4, 8]\n"
+    "  max_queue_delay_microseconds: 100\n"
+    "  preserve_ordering: true\n"
+    "  priority_levels: 2\n"
+    "  default_priority_level: 1\n"
+    "  default_queue_policy: {max_queue_size: 100}\n"
+    "  priority_queue_policy:\n"
+    "    2: {timeout_action: DELAY, default_timeout_microseconds: 9000, allow_timeout_override: true}\n"
+    "model_warmup:\n"
+    "  - name: w\n"
+    "    batch_size: 4\n"
+    "    inputs: {data: {data_type: FP32, dims: [3, 224, 224], random_data: true}}\n"
+    "response_cache: {enable: true}\n"
+    "parameters:\n"
+    "  intra_op: 2\n"
+    "  x: {string_value: y}\n";
 
 static void check_resnet(const struct model_config *c)
 {
@@ -194,10 +199,12 @@ static void nothing_given(void **state)
     model_config_render_json(&l.c, &json);
     assert_string_equal(
         buf_z(&json),
-        "{\"name\":\"\",\"platform\":\"\",\"backend\":\"\",\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versions\":1}},"
+        "{\"name\":\"\",\"platform\":\"\",\"backend\":\"\",\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versions\":1}"
+        "},"
         "\"max_batch_size\":0,\"input\":[],\"output\":[],\"batch_input\":[],\"batch_output\":[],\"optimization\":{\"priority\":"
         "\"PRIORITY_DEFAULT\",\"input_pinned_memory\":{\"enable\":true},\"output_pinned_memory\":{\"enable\":true},"
-        "\"gather_kernel_buffer_threshold\":0,\"eager_batching\":false},\"instance_group\":[{\"name\":\"\",\"kind\":\"KIND_CPU\","
+        "\"gather_kernel_buffer_threshold\":0,\"eager_batching\":false},\"instance_group\":[{\"name\":\"\",\"kind\":\"KIND_"
+        "CPU\","
         "\"count\":1,\"gpus\":[],\"secondary_devices\":[],\"profile\":[],\"passive\":false,\"host_policy\":\"\"}],"
         "\"default_model_filename\":\"\",\"cc_model_filenames\":{},\"metric_tags\":{},\"parameters\":{},\"model_warmup\":[],"
         "\"model_transaction_policy\":{\"decoupled\":false}}");
@@ -285,10 +292,11 @@ static void our_own_settings(void **state)
 #define P(k, v) "parameters { key: \"" k "\" value { string_value: \"" v "\" } }\n"
     load(&l, model_config_from_pbtxt,
          P("padding.ids.x.axis", "1") P("padding.ids.x.buckets", "16, 32,64") P("padding.ids.x.value", "-1.5")
-         P("padding.ids.x.mask_input", "mask") P("cut.y.axis", "2") P("cut.y.input", "ids.x") P("batching", "deadline")
-         P("default_deadline_ms", "250") P("max_queue_rows", "77") P("max_queue_bytes", "1000000") P("instances_min", "1")
-         P("instances_max", "6") P("response_cache_size", "1MiB") P("label.stable", "1.2.0")
-         "input { name: \"ids.x\" } input { name: \"mask\" optional: true } output { name: \"y\" }");
+             P("padding.ids.x.mask_input", "mask") P("cut.y.axis", "2") P("cut.y.input", "ids.x") P("batching", "deadline")
+                 P("default_deadline_ms", "250") P("max_queue_rows", "77") P("max_queue_bytes", "1000000")
+                     P("instances_min", "1") P("instances_max", "6") P("response_cache_size", "1MiB")
+                         P("label.stable",
+                           "1.2.0") "input { name: \"ids.x\" } input { name: \"mask\" optional: true } output { name: \"y\" }");
     check_ours(&l.c);
     unload(&l);
 }
@@ -296,10 +304,12 @@ static void our_own_settings(void **state)
 static void unknown_and_unserved(void **state)
 {
     (void)state;
-    refuses(model_config_from_pbtxt, "name: \"a\"\nmax_batchsize: 4\n", "m/file:2: unknown field 'max_batchsize'; did you mean 'max_batch_size'?");
+    refuses(model_config_from_pbtxt, "name: \"a\"\nmax_batchsize: 4\n",
+            "m/file:2: unknown field 'max_batchsize'; did you mean 'max_batch_size'?");
     refuses(model_config_from_pbtxt, "dynamic_batching {\n  prefered_batch_size: 4 }",
             "m/file:2: dynamic_batching: unknown field 'prefered_batch_size'; did you mean 'preferred_batch_size'?");
-    refuses(model_config_from_pbtxt, "input { name: \"x\" }\ninput {\n nam: \"y\" }", "m/file:3: input[1]: unknown field 'nam'; did you mean 'name'?");
+    refuses(model_config_from_pbtxt, "input { name: \"x\" }\ninput {\n nam: \"y\" }",
+            "m/file:3: input[1]: unknown field 'nam'; did you mean 'name'?");
     refuses(model_config_from_yaml, "qwertz: 1\n", "m/file:1: unknown field 'qwertz'");
     refuses(model_config_from_pbtxt, "batching: deadline", "m/file:1: unknown field 'batching'");
     warns(model_config_from_pbtxt, "sequence_batching { max_sequence_idle_microseconds: 5 }",
@@ -313,23 +323,31 @@ static void unknown_and_unserved(void **state)
     warns(model_config_from_pbtxt, "model_transaction_policy { decoupled: true }",
           "m/file:1: model_transaction_policy.decoupled: models that answer several times are not served; it is ignored");
     /* defaults, as a rendered configuration holds them, say nothing */
-    warns(model_config_from_json, "{\"batch_input\":[],\"cc_model_filenames\":{},\"input\":[{\"name\":\"x\",\"is_shape_tensor\":false}],"
-                                  "\"optimization\":{\"priority\":\"PRIORITY_DEFAULT\",\"eager_batching\":false},\"model_operations\":null}", NULL);
+    warns(model_config_from_json,
+          "{\"batch_input\":[],\"cc_model_filenames\":{},\"input\":[{\"name\":\"x\",\"is_shape_tensor\":false}],"
+          "\"optimization\":{\"priority\":\"PRIORITY_DEFAULT\",\"eager_batching\":false},\"model_operations\":null}",
+          NULL);
 }
 
 static void values(void **state)
 {
     (void)state;
-    refuses(model_config_from_pbtxt, "\nmax_batch_size: -1", "m/file:2: max_batch_size: '-1' is not accepted; give a whole number in 0..1000000");
-    refuses(model_config_from_pbtxt, "max_batch_size: \"4\"", "m/file:1: max_batch_size: '4' is not accepted; give a whole number in 0..1000000");
-    refuses(model_config_from_pbtxt, "max_batch_size: 4 max_batch_size: 4", "m/file:1: max_batch_size: one value is expected here, not several values");
+    refuses(model_config_from_pbtxt, "\nmax_batch_size: -1",
+            "m/file:2: max_batch_size: '-1' is not accepted; give a whole number in 0..1000000");
+    refuses(model_config_from_pbtxt, "max_batch_size: \"4\"",
+            "m/file:1: max_batch_size: '4' is not accepted; give a whole number in 0..1000000");
+    refuses(model_config_from_pbtxt, "max_batch_size: 4 max_batch_size: 4",
+            "m/file:1: max_batch_size: one value is expected here, not several values");
     refuses(model_config_from_pbtxt, "name: resnet", "m/file:1: name: 'resnet' is not a string; put it in double quotes");
     refuses(model_config_from_pbtxt, "input { name: \"x\" data_type: TYPE_FP8 }",
-            "m/file:1: input.data_type: 'TYPE_FP8' is not accepted; give TYPE_INVALID, TYPE_BOOL, TYPE_UINT8, TYPE_UINT16, TYPE_UINT32, "
-            "TYPE_UINT64, TYPE_INT8, TYPE_INT16, TYPE_INT32, TYPE_INT64, TYPE_FP16, TYPE_FP32, TYPE_FP64, TYPE_STRING or TYPE_BF16");
+            "m/file:1: input.data_type: 'TYPE_FP8' is not accepted; give TYPE_INVALID, TYPE_BOOL, TYPE_UINT8, TYPE_UINT16, "
+            "TYPE_UINT32, "
+            "TYPE_UINT64, TYPE_INT8, TYPE_INT16, TYPE_INT32, TYPE_INT64, TYPE_FP16, TYPE_FP32, TYPE_FP64, TYPE_STRING or "
+            "TYPE_BF16");
     refuses(model_config_from_pbtxt, "input { name: \"x\" dims: -2 }",
             "m/file:1: input.dims: '-2' is not accepted; give a whole number in -1..1099511627776");
-    refuses(model_config_from_pbtxt, "input { name: \"x\" dims: 0 }", "m/file: input 'x': dims are at least 1, or -1 for any size");
+    refuses(model_config_from_pbtxt, "input { name: \"x\" dims: 0 }",
+            "m/file: input 'x': dims are at least 1, or -1 for any size");
     refuses(model_config_from_pbtxt, "input { dims: 1 }", "m/file: input[0]: a name is needed");
     refuses(model_config_from_pbtxt, "input { name: \"x\" } input { name: \"x\" }", "m/file: input 'x' is there twice");
     refuses(model_config_from_pbtxt, "input { name: \"x\" dims: [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1] }",
@@ -341,25 +359,31 @@ static void values(void **state)
     refuses(model_config_from_yaml, "version_policy: {specific: {versions: [../x]}}\n",
             "m/file:1: version_policy.specific.versions[0]: '../x' is not a version; give integers or semver (1.2.0)");
     refuses(model_config_from_yaml, "labels: {'../up': 1}\n",
-            "m/file:1: labels[../up]: '../up' is not a label; give a word of letters, digits, '.', '_' and '-' that does not begin with a digit");
+            "m/file:1: labels[../up]: '../up' is not a label; give a word of letters, digits, '.', '_' and '-' that does not "
+            "begin with a digit");
     refuses(model_config_from_pbtxt, "dynamic_batching { preserve_ordering: yes }",
             "m/file:1: dynamic_batching.preserve_ordering: 'yes' is not accepted; give true or false");
     refuses(model_config_from_pbtxt, "dynamic_batching { priority_levels: 2 }",
             "m/file: priority_levels needs a default_priority_level in 1..2");
     refuses(model_config_from_pbtxt, "max_batch_size: 4 dynamic_batching { preferred_batch_size: [2, 8] }",
             "m/file: preferred_batch_size 8 is above max_batch_size 4");
-    refuses(model_config_from_pbtxt, "parameters { key: \"a\" value: \"b\" }", "m/file:1: parameters: a parameter is { string_value: \"...\" }");
+    refuses(model_config_from_pbtxt, "parameters { key: \"a\" value: \"b\" }",
+            "m/file:1: parameters: a parameter is { string_value: \"...\" }");
     refuses(model_config_from_pbtxt, "parameters { key: \"max_queue_rows\" value { string_value: \"0\" } }",
             "m/file:1: parameters.max_queue_rows: '0' is not accepted; give a whole number in 1..4294967295");
-    refuses(model_config_from_yaml, "instance_group: [{min: 4, max: 2}]\n", "m/file:1: instance_group[0]: at most 2 instances, but at least 4");
+    refuses(model_config_from_yaml, "instance_group: [{min: 4, max: 2}]\n",
+            "m/file:1: instance_group[0]: at most 2 instances, but at least 4");
     refuses(model_config_from_yaml, "input: [{name: x, padding: {buckets: [4, 4]}}]\n",
             "m/file: input 'x': padding needs an axis (1 is the one behind the batch)");
-    refuses(model_config_from_yaml, "input: [{name: x, padding: {axis: 1, buckets: [4, 4]}}]\n", "m/file: input 'x': padding buckets must ascend");
+    refuses(model_config_from_yaml, "input: [{name: x, padding: {axis: 1, buckets: [4, 4]}}]\n",
+            "m/file: input 'x': padding buckets must ascend");
     refuses(model_config_from_yaml, "input: [{name: x}]\noutput: [{name: y, cut: {axis: 1, input: z}}]\n",
             "m/file: output 'y': cut: there is no input 'z'");
-    refuses(model_config_from_yaml, "name: ../x\n", "m/file: name '../x' is not accepted; give 1 to 128 letters, digits, '.', '_' and '-'");
+    refuses(model_config_from_yaml, "name: ../x\n",
+            "m/file: name '../x' is not accepted; give 1 to 128 letters, digits, '.', '_' and '-'");
     refuses(model_config_from_json, "[]", "m/file: a map of fields is expected here");
-    refuses(model_config_from_json, "{\"max_batch_size\":\"x\"}", "m/file: max_batch_size: 'x' is not accepted; give a whole number in 0..1000000");
+    refuses(model_config_from_json, "{\"max_batch_size\":\"x\"}",
+            "m/file: max_batch_size: 'x' is not accepted; give a whole number in 0..1000000");
 }
 
 static void protobuf_spellings(void **state)
@@ -367,15 +391,17 @@ static void protobuf_spellings(void **state)
     (void)state;
     struct loaded l;
     /* enums by number, booleans as t and 1, int64 as JSON strings, an empty oneof, hex */
-    load(&l, model_config_from_pbtxt, "input { name: \"x\" data_type: 9 optional: t } version_policy { all {} } max_batch_size: 0x10 "
-                                      "dynamic_batching { preserve_ordering: 1 }");
+    load(&l, model_config_from_pbtxt,
+         "input { name: \"x\" data_type: 9 optional: t } version_policy { all {} } max_batch_size: 0x10 "
+         "dynamic_batching { preserve_ordering: 1 }");
     IS(l.c.inputs[0].data_type, "TYPE_INT64");
     assert_true(l.c.inputs[0].optional);
     assert_int_equal(l.c.version_policy, VERSION_POLICY_ALL);
     assert_int_equal(l.c.max_batch_size, 16);
     assert_true(l.c.preserve_ordering);
     unload(&l);
-    load(&l, model_config_from_json, "{\"input\":[{\"name\":\"x\",\"dims\":[\"4\",-1]}],\"dynamic_batching\":{\"max_queue_delay_microseconds\":\"7\"}}");
+    load(&l, model_config_from_json,
+         "{\"input\":[{\"name\":\"x\",\"dims\":[\"4\",-1]}],\"dynamic_batching\":{\"max_queue_delay_microseconds\":\"7\"}}");
     assert_int_equal(l.c.inputs[0].dims[0], 4);
     assert_int_equal(l.c.max_queue_delay_us, 7);
     unload(&l);
@@ -418,9 +444,11 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_three_spellings),  cmocka_unit_test(nothing_given),     cmocka_unit_test(batching_choice),
-        cmocka_unit_test(our_own_settings),     cmocka_unit_test(unknown_and_unserved), cmocka_unit_test(values),
-        cmocka_unit_test(protobuf_spellings),   cmocka_unit_test(names),             cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(all_three_spellings),  cmocka_unit_test(nothing_given),
+        cmocka_unit_test(batching_choice),      cmocka_unit_test(our_own_settings),
+        cmocka_unit_test(unknown_and_unserved), cmocka_unit_test(values),
+        cmocka_unit_test(protobuf_spellings),   cmocka_unit_test(names),
+        cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

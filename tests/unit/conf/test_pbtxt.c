@@ -162,7 +162,8 @@ static void bounds(void **state)
 static void every_prefix_is_safe(void **state)
 {
     (void)state;
-    static const char text[] = "name: \"a\\x41\\u00e9\" 'b' # c\ninput [ { dims: [ -1, 0x10 ] } ]\nx < y: 1.5f, z: inf; > w { }";
+    static const char text[] =
+        "name: \"a\\x41\\u00e9\" 'b' # c\ninput [ { dims: [ -1, 0x10 ] } ]\nx < y: 1.5f, z: inf; > w { }";
     for (size_t n = 0; n < sizeof text; n++) {
         struct arena a;
         struct node *root = NULL;
@@ -180,8 +181,12 @@ static void every_prefix_is_safe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages), cmocka_unit_test(repeated_fields), cmocka_unit_test(scalars),
-        cmocka_unit_test(strings),  cmocka_unit_test(refusals),        cmocka_unit_test(bounds),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(repeated_fields),
+        cmocka_unit_test(scalars),
+        cmocka_unit_test(strings),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(bounds),
         cmocka_unit_test(every_prefix_is_safe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,7 +102,8 @@ static void refusals(void **state)
     refuses("[a, b]: 1\n", "f.yaml:1: a key must be plain text, not a list or a map");
     refuses("\"\": 1\n", "f.yaml:1: a key is empty");
     refuses("a: [1\nb: 2\n", "f.yaml:2: not YAML: while parsing a flow sequence, did not find expected ',' or ']'");
-    refuses("a:\n\t- b\n", "f.yaml:2: not YAML: while scanning for the next token, found character that cannot start any token");
+    refuses("a:\n\t- b\n",
+            "f.yaml:2: not YAML: while scanning for the next token, found character that cannot start any token");
     refuses("a: \xff\n", "f.yaml: not YAML at byte 3: invalid leading UTF-8 octet");
 }
 

@@ -177,7 +177,6 @@ bool blocks_writable(const struct blocks *b, uint32_t id) { return b->v[id].refs
 uint32_t blocks_match(struct blocks *b, uint64_t salt, const int32_t *tokens, size_t n_tok, uint32_t max_blocks, uint32_t *table)
 {
     uint32_t parent = KV_BLOCK_NONE, n = 0;
-    b->stats.lookups_tok += n_tok;
     while (n < max_blocks && (size_t)(n + 1) * KV_BLOCK_TOK <= n_tok) {
         const int32_t *t = tokens + (size_t)n * KV_BLOCK_TOK;
         uint32_t id = find(b, hash_of(b, parent, salt, t), parent, salt, t);
@@ -186,7 +185,6 @@ uint32_t blocks_match(struct blocks *b, uint64_t salt, const int32_t *tokens, si
         blocks_ref(b, id);
         table[n++] = parent = id;
     }
-    b->stats.hits_tok += (uint64_t)n * KV_BLOCK_TOK;
     return n;
 }
 

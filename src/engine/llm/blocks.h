@@ -28,7 +28,6 @@ struct blocks;
 
 struct blocks_stats {
     uint32_t total, free, used, cached;
-    uint64_t lookups_tok, hits_tok; /* cumulative: tokens asked for and found by blocks_match */
     uint64_t evictions, shared;     /* cached blocks reused for something else; duplicates dropped at seal */
 };
 

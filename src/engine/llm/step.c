@@ -1,0 +1,458 @@
+/* step.c: the planner of step.h. Two lists, both in order of (priority, arrival): `waiting` and `running`; a preempted sequence keeps its
+ * arrival number and so returns to its place. */
+#include "engine/llm/step.h"
+
+#include <stdlib.h>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "engine/llm/step_tenants.h"
+
+struct step {
+    struct step_config c;
+    struct blocks *blocks;
+    struct list waiting, running;
+    uint32_t n_waiting, n_running;
+    struct step_tenants *tenants;
+    uint64_t next_arrival;
+    struct step_plan plan;
+    double prompt_tok_ns, decode_ns; /* learned: cost of a prompt token; of a step of decodes alone; 0: unknown */
+    struct step_stats stats;
+};
+
+void step_config_default(struct step_config *c)
+{
+    *c = (struct step_config){128, 1024, 2048, 32, 100000000, 1024};
+}
+
+struct step *step_create(const struct step_config *c, struct blocks *blocks)
+{
+    struct step *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    s->c = *c;
+    s->blocks = blocks;
+    list_init(&s->waiting);
+    list_init(&s->running);
+    s->tenants = step_tenants_create(c->max_tenants);
+    s->plan.items = calloc(c->max_seqs, sizeof *s->plan.items);
+    s->plan.copies = calloc(c->max_seqs, sizeof *s->plan.copies);
+    if (!s->tenants || !s->plan.items || !s->plan.copies) {
+        step_destroy(s);
+        return NULL;
+    }
+    return s;
+}
+
+void step_destroy(struct step *s)
+{
+    if (!s)
+        return;
+    ASSERT(s->n_waiting == 0 && s->n_running == 0);
+    step_tenants_destroy(s->tenants);
+    free(s->plan.items);
+    free(s->plan.copies);
+    free(s);
+}
+
+/* ---- order ---- */
+
+static struct step_seq *seq_of(struct list *l) { return LIST_ENTRY(l, struct step_seq, link); }
+
+static bool before(const struct step_seq *a, const struct step_seq *b)
+{
+    return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
+}
+
+/* Insert in order; from the back, where newcomers belong. */
+static void insert(struct list *head, struct step_seq *seq)
+{
+    struct list *at = head->prev;
+    while (at != head && before(seq, seq_of(at)))
+        at = at->prev;
+    list_insert_before(at->next, &seq->link);
+}
+
+static uint32_t blocks_for(uint32_t n_tok) { return n_tok / KV_BLOCK_TOK + (n_tok % KV_BLOCK_TOK ? 1 : 0); }
+
+/* ---- coming and going ---- */
+
+int step_admit(struct step *s, struct step_seq *seq, struct error *err)
+{
+    struct blocks_stats pool;
+    blocks_stats(s->blocks, &pool);
+    ASSERT(seq->state == STEP_NEW && seq->n_tok > 0 && seq->n_tok <= seq->limit_tok);
+    if (blocks_for(seq->limit_tok) > pool.total)
+        return error_set(err, STATUS_INVALID,
+                         "prompt and max_tokens together are %u tokens; the KV cache holds %llu: shorten the prompt, lower "
+                         "max_tokens, or give the cache more memory",
+                         seq->limit_tok, (unsigned long long)pool.total * KV_BLOCK_TOK);
+    if (s->n_waiting >= s->c.max_waiting)
+        return error_set(err, STATUS_EXHAUSTED, "the queue is full: %u requests are waiting; try again later", s->n_waiting);
+    seq->arrival = s->next_arrival++;
+    seq->state = STEP_WAITING;
+    seq->n_computed = seq->n_blocks = seq->n_sealed = seq->n_cached_tok = seq->n_preempted = 0;
+    seq->started = false;
+    insert(&s->waiting, seq);
+    s->n_waiting++;
+    seq->tenant_slot = step_tenants_enter(s->tenants, seq->tenant);
+    return 0;
+}
+
+int step_fork(struct step *s, const struct step_seq *parent, struct step_seq *child, struct error *err)
+{
+    ASSERT(parent->state == STEP_RUNNING && child->state == STEP_NEW);
+    if (s->n_running >= s->c.max_seqs)
+        return error_set(err, STATUS_EXHAUSTED, "no room for another choice: %u sequences are running", s->n_running);
+    for (uint32_t i = 0; i < parent->n_blocks; i++) {
+        child->table[i] = parent->table[i];
+        blocks_ref(s->blocks, child->table[i]);
+    }
+    child->n_blocks = parent->n_blocks;
+    child->n_sealed = parent->n_sealed;
+    child->n_computed = parent->n_computed;
+    child->n_cached_tok = parent->n_cached_tok;
+    child->n_preempted = 0;
+    child->started = true;
+    child->arrival = s->next_arrival++;
+    child->state = STEP_RUNNING;
+    insert(&s->running, child);
+    s->n_running++;
+    child->tenant_slot = step_tenants_enter(s->tenants, child->tenant);
+    return 0;
+}
+
+/* Last block first, so that the prefix cache evicts tails first. */
+static void give_back(struct step *s, struct step_seq *seq)
+{
+    while (seq->n_blocks > 0)
+        blocks_unref(s->blocks, seq->table[--seq->n_blocks]);
+    seq->n_sealed = 0;
+    seq->n_computed = 0;
+}
+
+/* Take what is planned for `seq` out of the plan again. */
+static void unplan(struct step *s, const struct step_seq *seq)
+{
+    struct step_plan *p = &s->plan;
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_items; i++) {
+        if (p->items[i].seq == seq) {
+            p->n_tok -= p->items[i].n;
+            p->n_decode -= p->items[i].n == 1 && p->items[i].last;
+        } else {
+            p->items[n++] = p->items[i];
+        }
+    }
+    p->n_items = n;
+    n = 0;
+    for (size_t i = 0; i < p->n_copies; i++)
+        if (p->copies[i].seq != seq)
+            p->copies[n++] = p->copies[i];
+    p->n_copies = n;
+}
+
+void step_remove(struct step *s, struct step_seq *seq)
+{
+    ASSERT(seq->state != STEP_NEW);
+    list_remove(&seq->link);
+    *(seq->state == STEP_WAITING ? &s->n_waiting : &s->n_running) -= 1;
+    unplan(s, seq);
+    give_back(s, seq);
+    seq->state = STEP_NEW;
+    step_tenants_leave(s->tenants, seq->tenant_slot);
+}
+
+/* ---- memory ---- */
+
+static void preempt(struct step *s, struct step_seq *victim)
+{
+    list_remove(&victim->link);
+    s->n_running--;
+    unplan(s, victim);
+    give_back(s, victim);
+    victim->state = STEP_WAITING;
+    victim->n_preempted++;
+    insert(&s->waiting, victim);
+    s->n_waiting++;
+    s->plan.n_preempted++;
+    s->stats.preemptions++;
+}
+
+/* Preempt the worst running sequence behind `seq`; false when `seq` itself is the worst. */
+static bool preempt_worse(struct step *s, struct step_seq *seq)
+{
+    struct list *worst = list_last(&s->running);
+    if (!worst || seq_of(worst) == seq)
+        return false;
+    preempt(s, seq_of(worst));
+    return true;
+}
+
+/* Copy on write of a partly filled block that other choices share. Preempting those may leave it to `seq` alone. */
+static bool own_partial(struct step *s, struct step_seq *seq)
+{
+    uint32_t *slot = &seq->table[seq->n_computed / KV_BLOCK_TOK];
+    while (!blocks_writable(s->blocks, *slot)) {
+        uint32_t id = blocks_alloc(s->blocks);
+        if (id != KV_BLOCK_NONE) {
+            s->plan.copies[s->plan.n_copies++] = (struct step_copy){seq, *slot, id};
+            blocks_unref(s->blocks, *slot);
+            *slot = id;
+        } else if (!preempt_worse(s, seq)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Make positions [n_computed, upto) writable, preempting worse sequences where memory is short. False: `seq` is the worst itself. */
+static bool extend(struct step *s, struct step_seq *seq, uint32_t upto)
+{
+    if (seq->n_computed % KV_BLOCK_TOK && !own_partial(s, seq))
+        return false;
+    while (seq->n_blocks < blocks_for(upto)) {
+        uint32_t id = blocks_alloc(s->blocks);
+        if (id != KV_BLOCK_NONE)
+            seq->table[seq->n_blocks++] = id;
+        else if (!preempt_worse(s, seq))
+            return false;
+    }
+    return true;
+}
+
+/* ---- planning ---- */
+
+static uint32_t missing(const struct step_seq *seq) { return seq->n_tok - seq->n_computed; }
+
+static void plan_item(struct step *s, struct step_seq *seq, uint32_t n)
+{
+    struct step_item *it = &s->plan.items[s->plan.n_items++];
+    *it = (struct step_item){seq, seq->n_computed, n, seq->n_computed + n == seq->n_tok};
+    s->plan.n_tok += n;
+    s->plan.n_decode += n == 1 && it->last;
+}
+
+/* Tokens of prompts that fit beside `n_decode` decodes within the target time. */
+static uint32_t prompt_budget(const struct step *s, uint32_t n_decode)
+{
+    uint32_t room = s->c.max_tok > n_decode ? s->c.max_tok - n_decode : 0;
+    if (!n_decode || !s->c.target_step_ns || s->prompt_tok_ns <= 0)
+        return room;
+    double left = (double)s->c.target_step_ns - s->decode_ns;
+    double fit = left > 0 ? left / s->prompt_tok_ns : 0;
+    uint32_t tok = fit < (double)room ? (uint32_t)fit : room;
+    return tok < s->c.min_chunk_tok ? (room < s->c.min_chunk_tok ? room : s->c.min_chunk_tok) : tok;
+}
+
+/* Let `seq` compute up to `n` tokens more; it falls back to waiting when there is no memory for it. */
+static uint32_t take(struct step *s, struct step_seq *seq, uint32_t n)
+{
+    if (!extend(s, seq, seq->n_computed + n)) {
+        preempt(s, seq);
+        return 0;
+    }
+    plan_item(s, seq, n);
+    return n;
+}
+
+static uint32_t count_prompts(struct step *s)
+{
+    uint32_t n = 0;
+    LIST_EACH(l, &s->running) n += missing(seq_of(l)) > 1;
+    return n;
+}
+
+static void plan_decodes(struct step *s)
+{
+    struct list *l = s->running.next;
+    while (l != &s->running) {
+        struct step_seq *seq = seq_of(l);
+        struct list *prev = l->prev;
+        if (missing(seq) == 1 && s->plan.n_tok < s->c.max_tok)
+            take(s, seq, 1);
+        /* take() may have preempted seq itself or sequences behind it */
+        l = seq->state == STEP_RUNNING ? seq->link.next : prev->next;
+    }
+}
+
+/* Equal shares of `budget`: each prompt gets at most what is left divided by the prompts left. */
+static uint32_t plan_prompts(struct step *s, uint32_t budget)
+{
+    uint32_t left = count_prompts(s);
+    struct list *l = s->running.next;
+    while (l != &s->running && budget > 0 && left > 0) {
+        struct step_seq *seq = seq_of(l);
+        struct list *prev = l->prev;
+        if (missing(seq) > 1) {
+            uint32_t share = budget / left > s->c.min_chunk_tok ? budget / left : s->c.min_chunk_tok;
+            share = share < budget ? share : budget;
+            budget -= take(s, seq, missing(seq) < share ? missing(seq) : share);
+            left--;
+        }
+        l = seq->state == STEP_RUNNING ? seq->link.next : prev->next;
+    }
+    return budget;
+}
+
+/* The waiting sequence to start next: best priority; then those that were running already, oldest first; then the tenant served least;
+ * then arrival. */
+static struct step_seq *pick_waiting(struct step *s)
+{
+    struct step_seq *best = NULL;
+    LIST_EACH(l, &s->waiting)
+    {
+        struct step_seq *seq = seq_of(l);
+        if (best && seq->priority != best->priority)
+            break;
+        if (seq->n_preempted)
+            return seq;
+        if (!best || step_tenants_served(s->tenants, seq->tenant_slot) < step_tenants_served(s->tenants, best->tenant_slot))
+            best = seq;
+    }
+    return best;
+}
+
+/* Blocks that a sequence needs for all it knows and one token more. */
+static uint32_t blocks_wanted(const struct step_seq *seq)
+{
+    return blocks_for(seq->n_tok < seq->limit_tok ? seq->n_tok + 1 : seq->n_tok);
+}
+
+/* Start `seq` if its whole context fits into what is free or cached and not yet spoken for. */
+static bool start(struct step *s, struct step_seq *seq, uint32_t reserved)
+{
+    /* at least one token is computed, or there would be no logits */
+    uint32_t hit = blocks_match(s->blocks, seq->salt, seq->tokens, seq->n_tok, (seq->n_tok - 1) / KV_BLOCK_TOK, seq->table);
+    seq->n_blocks = seq->n_sealed = hit;
+    if (blocks_wanted(seq) - hit + reserved > blocks_available(s->blocks)) {
+        give_back(s, seq);
+        return false;
+    }
+    seq->n_computed = hit * KV_BLOCK_TOK;
+    s->stats.prefix_queries_tok += seq->n_tok;
+    s->stats.prefix_hits_tok += seq->n_computed;
+    if (!seq->started)
+        seq->n_cached_tok = seq->n_computed;
+    seq->started = true;
+    list_remove(&seq->link);
+    s->n_waiting--;
+    seq->state = STEP_RUNNING;
+    insert(&s->running, seq);
+    s->n_running++;
+    return true;
+}
+
+/* Blocks that running sequences will still take for what they know. */
+static uint32_t count_reserved(struct step *s)
+{
+    uint32_t n = 0;
+    LIST_EACH(l, &s->running)
+    {
+        const struct step_seq *seq = seq_of(l);
+        n += blocks_wanted(seq) > seq->n_blocks ? blocks_wanted(seq) - seq->n_blocks : 0;
+    }
+    return n;
+}
+
+/* Start waiting sequences while there is budget. They only take memory that is free and spoken for by nobody, so this never
+ * preempts. The first that doesn't fit ends it: a smaller one behind it must not overtake it for ever. */
+static void plan_waiting(struct step *s, uint32_t budget)
+{
+    while (budget > 0 && s->n_running < s->c.max_seqs && s->n_waiting > 0) {
+        struct step_seq *seq = pick_waiting(s);
+        if (!start(s, seq, count_reserved(s)))
+            return;
+        uint32_t n = missing(seq) < budget ? missing(seq) : budget;
+        ASSERT(extend(s, seq, seq->n_computed + n));
+        plan_item(s, seq, n);
+        budget -= n;
+    }
+}
+
+const struct step_plan *step_next(struct step *s)
+{
+    s->plan.n_items = s->plan.n_copies = 0;
+    s->plan.n_tok = s->plan.n_decode = s->plan.n_preempted = 0;
+    plan_decodes(s);
+    s->stats.budget_tok = prompt_budget(s, s->plan.n_decode);
+    uint32_t left = plan_prompts(s, s->stats.budget_tok);
+    if (!s->plan.n_preempted)
+        plan_waiting(s, left);
+    DASSERT(step_validate(s));
+    return &s->plan;
+}
+
+/* ---- after the step ---- */
+
+/* Exponential averages over about 16 steps. A step of decodes alone teaches their cost; a mixed one, the rest per prompt token. */
+static void learn(struct step *s, uint64_t step_ns)
+{
+    const double weight = 1.0 / 16;
+    uint32_t prompt = s->plan.n_tok - s->plan.n_decode;
+    double t = (double)step_ns;
+    if (!prompt) {
+        s->decode_ns += s->decode_ns > 0 ? weight * (t - s->decode_ns) : t;
+        return;
+    }
+    double rest = s->plan.n_decode && s->decode_ns > 0 ? t - s->decode_ns : t;
+    double each = (rest > 0 ? rest : t / 2) / prompt;
+    s->prompt_tok_ns += s->prompt_tok_ns > 0 ? weight * (each - s->prompt_tok_ns) : each;
+}
+
+static void seal_full_blocks(struct step *s, struct step_seq *seq)
+{
+    while ((seq->n_sealed + 1) * KV_BLOCK_TOK <= seq->n_computed) {
+        uint32_t i = seq->n_sealed, parent = i ? seq->table[i - 1] : KV_BLOCK_NONE;
+        if (blocks_writable(s->blocks, seq->table[i]))
+            seq->table[i] = blocks_seal(s->blocks, seq->table[i], parent, seq->salt, seq->tokens + (size_t)i * KV_BLOCK_TOK);
+        seq->n_sealed++;
+    }
+}
+
+void step_done(struct step *s, uint64_t step_ns)
+{
+    for (size_t i = 0; i < s->plan.n_items; i++) {
+        struct step_item *it = &s->plan.items[i];
+        it->seq->n_computed += it->n;
+        step_tenants_charge(s->tenants, it->seq->tenant_slot, it->n);
+        seal_full_blocks(s, it->seq);
+    }
+    if (s->plan.n_tok)
+        learn(s, step_ns);
+    s->stats.steps++;
+    s->stats.tokens += s->plan.n_tok;
+    s->plan.n_items = 0;
+    DASSERT(step_validate(s));
+}
+
+void step_stats(const struct step *s, struct step_stats *out)
+{
+    *out = s->stats;
+    out->running = s->n_running;
+    out->waiting = s->n_waiting;
+}
+
+/* ---- validation ---- */
+
+static bool validate_list(const struct list *head, enum step_state state, uint32_t count)
+{
+    const struct step_seq *prev = NULL;
+    for (const struct list *l = head->next; l != head; l = l->next, count--) {
+        const struct step_seq *seq = LIST_ENTRY(l, struct step_seq, link);
+        if (!count || seq->state != state || (prev && before(seq, prev)) || seq->n_tok > seq->limit_tok)
+            return false;
+        if (state == STEP_WAITING && (seq->n_blocks || seq->n_computed))
+            return false;
+        if (seq->n_blocks < blocks_for(seq->n_computed) || seq->n_computed > seq->n_tok)
+            return false;
+        prev = seq;
+    }
+    return count == 0;
+}
+
+bool step_validate(const struct step *s)
+{
+    return validate_list(&s->waiting, STEP_WAITING, s->n_waiting) && validate_list(&s->running, STEP_RUNNING, s->n_running) &&
+           s->n_running <= s->c.max_seqs && blocks_validate(s->blocks);
+}

@@ -1,0 +1,400 @@
+/* test_step.c: the step planner under a fake clock: order, budget, sharing, preemption, fairness; and long random runs with a pool that is
+ * far too small, after which everybody must have finished. Expected plans are worked out by hand from the rules in step.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/rand.h"
+#include "base/status.h"
+#include "engine/llm/step.h"
+
+#define MAX_TOK 2048
+
+struct seq {
+    struct step_seq s;
+    int32_t tokens[MAX_TOK];
+    uint32_t table[MAX_TOK / KV_BLOCK_TOK + 1];
+};
+
+static struct seq *make(uint32_t n_tok, uint32_t limit, int32_t first)
+{
+    struct seq *q = calloc(1, sizeof *q);
+    for (uint32_t i = 0; i < MAX_TOK; i++)
+        q->tokens[i] = first + (int32_t)i;
+    q->s = (struct step_seq){.tokens = q->tokens, .n_tok = n_tok, .limit_tok = limit, .table = q->table};
+    return q;
+}
+
+static struct step *planner(struct blocks *b, uint32_t max_tok, uint64_t target_ns)
+{
+    struct step_config c;
+    step_config_default(&c);
+    c.max_tok = max_tok;
+    c.target_step_ns = target_ns;
+    c.max_waiting = 64;
+    return step_create(&c, b);
+}
+
+static const struct step_item *item_of(const struct step_plan *p, const struct seq *q)
+{
+    for (size_t i = 0; i < p->n_items; i++)
+        if (p->items[i].seq == &q->s)
+            return &p->items[i];
+    return NULL;
+}
+
+static void expect_item(const struct step_plan *p, const struct seq *q, uint32_t first, uint32_t n, bool last)
+{
+    const struct step_item *it = item_of(p, q);
+    assert_non_null(it);
+    assert_int_equal(it->first, first);
+    assert_int_equal(it->n, n);
+    assert_int_equal(it->last, last);
+}
+
+static void finish(struct step *s, struct seq *q)
+{
+    step_remove(s, &q->s);
+    free(q);
+}
+
+static void decodes_first_then_chunks(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(64, 1);
+    struct step *s = planner(b, 100, 0);
+    struct seq *a = make(10, 50, 0), *c = make(300, 310, 5000);
+    assert_int_equal(step_admit(s, &a->s, NULL), 0);
+    const struct step_plan *p = step_next(s);
+    expect_item(p, a, 0, 10, true);
+    step_done(s, 1000);
+    a->s.n_tok++; /* sampled */
+    assert_int_equal(step_admit(s, &c->s, NULL), 0);
+    p = step_next(s);
+    assert_ptr_equal(p->items[0].seq, &a->s);
+    expect_item(p, a, 10, 1, true);
+    expect_item(p, c, 0, 99, false);
+    assert_int_equal(p->n_decode, 1);
+    step_done(s, 1000);
+    a->s.n_tok++;
+    p = step_next(s);
+    expect_item(p, c, 99, 99, false);
+    step_done(s, 1000);
+    finish(s, a);
+    p = step_next(s);
+    expect_item(p, c, 198, 100, false);
+    step_done(s, 1000);
+    p = step_next(s);
+    expect_item(p, c, 298, 2, true);
+    step_done(s, 1000);
+    finish(s, c);
+    assert_int_equal(step_next(s)->n_items, 0);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+static void prompts_share_the_budget(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(128, 1);
+    struct step *s = planner(b, 200, 0);
+    struct seq *x = make(1000, 1001, 0), *y = make(150, 151, 5000);
+    assert_int_equal(step_admit(s, &x->s, NULL), 0);
+    expect_item(step_next(s), x, 0, 200, false);
+    step_done(s, 1000);
+    assert_int_equal(step_admit(s, &y->s, NULL), 0);
+    step_next(s); /* x alone still has the whole budget: y is waiting */
+    step_done(s, 1000);
+    finish(s, y);
+    y = make(150, 151, 5000);
+    finish(s, x);
+    x = make(1000, 1001, 9000);
+    assert_int_equal(step_admit(s, &y->s, NULL), 0);
+    assert_int_equal(step_admit(s, &x->s, NULL), 0);
+    const struct step_plan *p = step_next(s);
+    expect_item(p, y, 0, 150, true);
+    expect_item(p, x, 0, 50, false);
+    step_done(s, 1000);
+    finish(s, x);
+    finish(s, y);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+static void target_time_limits_prompts_beside_decodes(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(256, 1);
+    struct step *s = planner(b, 1024, 10000000); /* 10 ms */
+    struct seq *a = make(1, 1000, 0), *c = make(2000, 2001, 5000);
+    assert_int_equal(step_admit(s, &a->s, NULL), 0);
+    for (int i = 0; i < 64; i++) {
+        step_next(s);
+        step_done(s, 2000000); /* decodes alone: 2 ms */
+        a->s.n_tok++;
+    }
+    assert_int_equal(step_admit(s, &c->s, NULL), 0);
+    const struct step_plan *p = step_next(s);
+    step_done(s, 2000000 + 20000ull * (p->n_tok - 1)); /* 20 us a prompt token */
+    a->s.n_tok++;
+    p = step_next(s);
+    /* (10 ms - 2 ms) / 20 us = 400 tokens */
+    assert_in_range(item_of(p, c)->n, 390, 400);
+    step_done(s, 10000000);
+    finish(s, a);
+    finish(s, c);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+static void refuses_what_never_fits_and_a_full_queue(void **state)
+{
+    (void)state;
+    struct error err = {0};
+    struct blocks *b = blocks_create(4, 1);
+    struct step *s = planner(b, 100, 0);
+    struct seq *big = make(100, 4 * KV_BLOCK_TOK + 1, 0);
+    assert_int_equal(step_admit(s, &big->s, &err), STATUS_INVALID);
+    assert_non_null(strstr(err.text, "129"));
+    assert_non_null(strstr(err.text, "128"));
+    free(big);
+    struct seq *q[65];
+    for (int i = 0; i < 65; i++) {
+        q[i] = make(10, 20, 0);
+        assert_int_equal(step_admit(s, &q[i]->s, &err), i < 64 ? 0 : STATUS_EXHAUSTED);
+    }
+    free(q[64]);
+    for (int i = 0; i < 64; i++)
+        finish(s, q[i]);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+static void prefix_hits_are_counted_and_never_whole(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(32, 1);
+    struct step *s = planner(b, 1000, 0);
+    struct seq *a = make(96, 100, 0), *c = make(96, 100, 0);
+    assert_int_equal(step_admit(s, &a->s, NULL), 0);
+    step_next(s);
+    step_done(s, 1000);
+    finish(s, a);
+    assert_int_equal(step_admit(s, &c->s, NULL), 0);
+    expect_item(step_next(s), c, 64, 32, true); /* the last block is computed again: its logits are needed */
+    assert_int_equal(c->s.n_cached_tok, 64);
+    step_done(s, 1000);
+    finish(s, c);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+static void worst_is_preempted_and_keeps_its_place(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(4, 1);
+    struct step *s = planner(b, 1000, 0);
+    struct seq *a = make(63, 128, 0), *c = make(63, 128, 5000), *d = make(10, 20, 9000);
+    assert_int_equal(step_admit(s, &a->s, NULL), 0);
+    assert_int_equal(step_admit(s, &c->s, NULL), 0);
+    step_next(s);
+    step_done(s, 1000); /* 4 blocks in use */
+    assert_int_equal(step_admit(s, &d->s, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        a->s.n_tok++, c->s.n_tok++;
+        step_next(s);
+        step_done(s, 1000);
+    }
+    /* position 64 needs a fifth block: c is younger */
+    assert_int_equal(c->s.state, STEP_WAITING);
+    assert_int_equal(c->s.n_preempted, 1);
+    assert_int_equal(a->s.state, STEP_RUNNING);
+    assert_int_equal(d->s.state, STEP_WAITING); /* c is before d */
+    finish(s, a);
+    const struct step_plan *p = step_next(s);
+    assert_non_null(item_of(p, c));
+    assert_non_null(item_of(p, d));
+    step_done(s, 1000);
+    finish(s, c);
+    finish(s, d);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+static void priority_beats_age_for_memory(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(4, 1);
+    struct step *s = planner(b, 1000, 0);
+    struct seq *old = make(63, 128, 0), *urgent = make(63, 128, 5000);
+    old->s.priority = 1;
+    assert_int_equal(step_admit(s, &old->s, NULL), 0);
+    assert_int_equal(step_admit(s, &urgent->s, NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        step_next(s);
+        step_done(s, 1000);
+        old->s.n_tok += old->s.state == STEP_RUNNING;
+        urgent->s.n_tok++;
+    }
+    assert_int_equal(urgent->s.state, STEP_RUNNING);
+    assert_int_equal(old->s.state, STEP_WAITING);
+    finish(s, old);
+    finish(s, urgent);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+static void forks_share_until_they_write(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(8, 1);
+    struct step *s = planner(b, 1000, 0);
+    struct seq *a = make(40, 64, 0), *c = make(40, 64, 0);
+    struct blocks_stats pool;
+    assert_int_equal(step_admit(s, &a->s, NULL), 0);
+    step_next(s);
+    step_done(s, 1000);
+    assert_int_equal(step_fork(s, &a->s, &c->s, NULL), 0);
+    blocks_stats(b, &pool);
+    assert_int_equal(pool.used, 2);
+    a->s.n_tok++, c->s.n_tok++;
+    a->tokens[40] = 1, c->tokens[40] = 2;
+    const struct step_plan *p = step_next(s);
+    assert_int_equal(p->n_copies, 1); /* the second to write finds itself alone */
+    assert_int_equal(p->n_items, 2);
+    assert_int_not_equal(a->table[1], c->table[1]);
+    assert_int_equal(a->table[0], c->table[0]);
+    step_done(s, 1000);
+    finish(s, a);
+    finish(s, c);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+static void flood_of_one_tenant_leaves_the_other_its_share(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(4, 1);
+    struct step *s = planner(b, 32, 0);
+    struct seq *flood[20], *quiet[4];
+    for (int i = 0; i < 20; i++) {
+        flood[i] = make(31, 32, 100 * i);
+        flood[i]->s.tenant = 1;
+        assert_int_equal(step_admit(s, &flood[i]->s, NULL), 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        quiet[i] = make(31, 32, 10000 + 100 * i);
+        quiet[i]->s.tenant = 2;
+        assert_int_equal(step_admit(s, &quiet[i]->s, NULL), 0);
+    }
+    int flood_done = 0, quiet_done = 0;
+    for (int step = 0; step < 8; step++) { /* 256 tokens, about 8 sequences: the quiet tenant's 4 must be among them */
+        const struct step_plan *p = step_next(s);
+        struct seq *done[4];
+        size_t n = 0;
+        for (size_t i = 0; i < p->n_items; i++) {
+            if (!p->items[i].last)
+                continue;
+            flood_done += p->items[i].seq->tenant == 1;
+            quiet_done += p->items[i].seq->tenant == 2;
+            done[n++] = CONTAINER_OF(p->items[i].seq, struct seq, s);
+        }
+        step_done(s, 1000);
+        for (size_t i = 0; i < n; i++)
+            step_remove(s, &done[i]->s);
+    }
+    assert_int_equal(quiet_done, 4);
+    assert_in_range(flood_done, 3, 4);
+    for (int i = 0; i < 20; i++) {
+        if (flood[i]->s.state != STEP_NEW)
+            step_remove(s, &flood[i]->s);
+        free(flood[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(quiet[i]->s.state, STEP_NEW);
+        free(quiet[i]);
+    }
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+/* Random arrivals, forks, cancels and lengths in a pool that holds about three of them. Every sequence that isn't cancelled reaches its
+ * limit within a bounded number of steps, and nothing stays allocated. */
+static void everybody_finishes(void **state)
+{
+    (void)state;
+    enum { LIVE = 12 };
+    struct blocks *b = blocks_create(16, 7);
+    struct step *s = planner(b, 64, 0);
+    struct seq *live[LIVE] = {0};
+    struct rand r;
+    uint64_t finished = 0, idle_steps = 0;
+    rand_init(&r, 11);
+    for (int step = 0; step < 30000; step++) {
+        size_t at = rand_below(&r, LIVE);
+        if (!live[at] && step < 25000) {
+            uint32_t n = 1 + (uint32_t)rand_below(&r, 200);
+            live[at] = make(n, n + 1 + (uint32_t)rand_below(&r, 100), 10 * (int32_t)rand_below(&r, 3));
+            live[at]->s.priority = (uint32_t)rand_below(&r, 2);
+            live[at]->s.tenant = rand_below(&r, 3);
+            assert_int_equal(step_admit(s, &live[at]->s, NULL), 0);
+        } else if (live[at] && rand_below(&r, 200) == 0) {
+            finish(s, live[at]);
+            live[at] = NULL;
+        }
+        const struct step_plan *p = step_next(s);
+        assert_true(step_validate(s));
+        assert_true(p->n_tok <= 64);
+        bool any = false;
+        for (size_t i = 0; i < LIVE; i++)
+            any |= live[i] != NULL;
+        idle_steps += any && !p->n_items;
+        struct step_seq *sampled[LIVE];
+        size_t n_sampled = 0;
+        for (size_t i = 0; i < p->n_items; i++)
+            if (p->items[i].last)
+                sampled[n_sampled++] = p->items[i].seq;
+        step_done(s, 1000);
+        for (size_t i = 0; i < n_sampled; i++)
+            sampled[i]->n_tok += sampled[i]->n_tok < sampled[i]->limit_tok;
+        for (size_t i = 0; i < LIVE; i++) {
+            if (live[i] && live[i]->s.n_computed == live[i]->s.limit_tok) {
+                finish(s, live[i]);
+                live[i] = NULL;
+                finished++;
+            }
+        }
+    }
+    for (size_t i = 0; i < LIVE; i++)
+        assert_null(live[i]);
+    struct step_stats st;
+    struct blocks_stats pool;
+    step_stats(s, &st);
+    blocks_stats(b, &pool);
+    assert_true(finished > 200 && st.preemptions > 50 && st.prefix_hits_tok > 0);
+    assert_int_equal(idle_steps, 0);
+    assert_int_equal(pool.used, 0);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decodes_first_then_chunks),
+        cmocka_unit_test(prompts_share_the_budget),
+        cmocka_unit_test(target_time_limits_prompts_beside_decodes),
+        cmocka_unit_test(refuses_what_never_fits_and_a_full_queue),
+        cmocka_unit_test(prefix_hits_are_counted_and_never_whole),
+        cmocka_unit_test(worst_is_preempted_and_keeps_its_place),
+        cmocka_unit_test(priority_beats_age_for_memory),
+        cmocka_unit_test(forks_share_until_they_write),
+        cmocka_unit_test(flood_of_one_tenant_leaves_the_other_its_share),
+        cmocka_unit_test(everybody_finishes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

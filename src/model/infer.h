@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "base/list.h"
 #include "sched/batcher.h"
 #include "tensor/tensor.h"
 
@@ -58,6 +59,7 @@ struct infer {
 
     /* model/'s own */
     struct batch_item item;
+    struct list queued; /* in the version's list of queued requests */
     _Atomic uint32_t state; /* see infer.c */
     void *priv;             /* padding bookkeeping; owned by model/ */
 };

@@ -85,6 +85,12 @@ const struct str *model_version_labels(const struct model_version *v, size_t ind
 const struct engine_ops *model_version_ops(const struct model_version *v);
 struct engine_model *model_version_engine(const struct model_version *v);
 
+/* One pointer that the protocol layer keeps with a version (its resolved metric handles): read it, or set it once. Setting returns
+ * the one that is kept (a concurrent setter may have been first: free yours then). `free_fn` runs before the version's series
+ * are dropped from the metrics. Any thread that holds a reference; wait-free. */
+void *model_version_user(const struct model_version *v);
+void *model_version_set_user(struct model_version *v, void *user, void (*free_fn)(void *user));
+
 /* Triton statistics extension. Counters are cumulative; ns. */
 struct version_duration {
     uint64_t count, ns;

@@ -1,0 +1,197 @@
+/* version_priv.h: for siblings in model/ only: one loaded model version with its queue and its instances.
+ *
+ * Life: version_create (loader thread: engine load, contract, instances, warm-up) -> published in a snapshot (READY) ->
+ * superseded or unloaded: the registry drops its reference (DRAINING; requests that hold one go on being served) -> the last
+ * reference goes -> version_destroy on a loader thread (join instances, unload the engine's model). Each request holds one
+ * reference, each running batch one more, so a hung run keeps everything that it may touch.
+ *
+ * Locks: `lock` (RANK_QUEUE) guards the batcher, the running heap, the instance list and every infer.state transition. It is held
+ * for list and heap operations only, never across an engine, a callback or an allocation that a request's size decides. */
+#ifndef INFERD_MODEL_VERSION_PRIV_H
+#define INFERD_MODEL_VERSION_PRIV_H
+
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/heap.h"
+#include "base/list.h"
+#include "model/cache_priv.h"
+#include "model/contract_priv.h"
+#include "model/infer.h"
+#include "model/registry.h"
+#include "model/series_priv.h"
+#include "os/thread.h"
+#include "sched/batcher.h"
+#include "sched/scaler.h"
+
+/* infer.state. QUEUED: linked in the batcher. CLAIMED: an instance thread works on the request itself, nobody else may. RUNNING: the
+ * engine has its data, the request may be answered without it (cancel, deadline, hang) by emptying its slot. */
+enum infer_state { INFER_IDLE, INFER_QUEUED, INFER_CLAIMED, INFER_CLAIMED_CANCELLED, INFER_RUNNING, INFER_DONE };
+
+struct instance;
+
+/* One request's place in a running batch. */
+struct slot {
+    struct infer *inf; /* NULL: answered already */
+    struct instance *home;
+    uint32_t rows;
+};
+
+struct instance {
+    struct list link; /* version.instances */
+    struct model_version *v;
+    struct engine_instance *engine;
+    struct os_thread thread;
+    bool started, stop;       /* `stop` and the rest of this group: guarded by v->lock */
+    bool exited;              /* the thread is past its last use of anything but this struct */
+    bool abandoned;           /* all members of the running batch are gone: the engine was asked to stop */
+    uint32_t pins;            /* threads that are about to call ops->cancel on it */
+    struct list stops;        /* in a parting's list while pinned by it */
+    struct slot *slots;       /* [max_rows] */
+    size_t n_slots;
+    uint64_t bucket;          /* of the batch in the slots */
+    _Atomic uint64_t run_since_ns; /* the engine runs since then; 0: it doesn't */
+    /* only this instance's thread */
+    struct slab **buffer;     /* [n_inputs] reused batch inputs */
+    struct tensor *inputs;    /* [n_inputs] of the run */
+    struct tensor *outputs;   /* [n_outputs] of the run */
+    const struct tensor **members; /* [max_rows] scratch of one input */
+    bool *wanted;             /* [n_outputs] */
+};
+
+/* What the registry gives a version; outlives it. */
+struct version_home {
+    struct series_table series;
+    struct logger *log;
+    uint64_t hang_timeout_ns, default_deadline_ns;
+    uint64_t queue_bytes_total; /* 0: no bound */
+    _Atomic uint64_t queued_bytes;
+    _Atomic bool closed; /* shutting down: submits are refused */
+    /* the list of versions that have instances, for the expirer, the watchdog and the scraper */
+    struct os_mutex live_lock; /* RANK_VERSION_STATE */
+    struct list live;
+    /* the service thread: expires on time and starts threads at normal priority */
+    struct os_mutex service_lock; /* RANK_LEAF */
+    struct os_cond service_cond;
+    struct list spawn; /* struct spawn */
+    bool service_stop;
+    _Atomic uint64_t service_wake_ns;
+    struct os_thread service;
+    void (*retired)(struct version_home *h, struct model_version *v); /* the last reference went; any thread */
+};
+
+struct model_version {
+    _Atomic uint32_t refs;
+    struct version_home *home;
+    struct arena arena;
+    struct str model, name;
+    struct model_config config;
+    const struct engine_ops *ops;
+    struct engine_model *engine;
+    struct contract contract;
+    struct batch_policy policy;
+    struct series *series;
+    struct cache *cache; /* NULL: off */
+    uint64_t fingerprint;
+    uint64_t reserved_bytes; /* counted against the memory limit while loaded */
+    struct list live;        /* home->live */
+    struct list retired;     /* the registry's list of versions to destroy */
+    void *owner;             /* the registry's: whom to tell when it is destroyed */
+    _Atomic(void *) user;    /* the protocols' own, see registry.h */
+    void (*user_free)(void *);
+    _Atomic bool hung;       /* the watchdog: some instance runs longer than it may */
+    _Atomic bool unscatterable; /* an output's rows did not follow the batch's: members run one by one */
+    _Atomic uint64_t next_expiry_ns; /* lower bound of the earliest expiry; SCHED_NEVER: none */
+    _Atomic uint64_t pending, busy_ns;
+
+    struct os_mutex lock; /* RANK_QUEUE */
+    struct os_cond work;
+    struct batcher *batcher;
+    struct heap running; /* by deadline, over item.expiry */
+    struct list queue;   /* infer.queued, in order of arrival */
+    struct list instances;
+    uint32_t n_instances, idle;
+    uint64_t n_created; /* instances ever, for their names */
+    struct scaler scaler;
+};
+
+/* Set up / take down what versions share. The service thread starts and stops here. */
+int version_home_init(struct version_home *h, struct error *err) MUST_CHECK;
+void version_home_release(struct version_home *h);
+
+/* version.c */
+struct version_spec {
+    struct str model, name;
+    const struct engine_ops *ops;
+    struct engine *engine;
+    struct engine_load load; /* dir, file; options and n_instances are filled from the config */
+    const struct config_labels {
+        size_t output;
+        struct str *lines;
+        size_t n;
+    } *labels;
+    uint64_t fingerprint, reserved_bytes;
+};
+/* Load and build: engine model, contract, queue, `min` instances (their threads not started). `v->arena` and `v->config` have been
+ * filled by version_new's caller. On error everything is released, `v` too. Loader thread, long. */
+struct model_version *version_new(struct version_home *h);
+int version_build(struct model_version *v, const struct version_spec *spec, struct error *err) MUST_CHECK;
+/* Start the instance threads and join the live list: from now on it serves. */
+int version_start(struct model_version *v, struct error *err) MUST_CHECK;
+/* The last reference is gone: stop and join instances, unload. Loader thread, may take long. Frees `v`. */
+void version_destroy(struct model_version *v);
+/* After the queue or the running heap got an earlier expiry: tell the service thread. v->lock held. */
+void version_arm(struct model_version *v, uint64_t expiry_ns);
+
+/* instance.c */
+int instance_create(struct model_version *v, size_t index, struct instance **out, struct error *err) MUST_CHECK;
+/* Start its thread through the service thread, so that it doesn't inherit a loader's low priority. */
+int instance_start(struct instance *i, struct error *err) MUST_CHECK;
+/* Join (when started; it must have been told to stop) and free. */
+void instance_destroy(struct instance *i);
+
+/* batch.c: run the requests in i->slots (CLAIMED). Instance thread, no locks. */
+void batch_run(struct instance *i);
+
+/* parting.c: requests that leave before their answer (cancelled, expired, failed by the watchdog) are collected under the lock and
+ * finished after it. */
+struct parting {
+    struct list items; /* infer.item.link */
+    struct list stops; /* instance.stops: their engines are to be asked to stop */
+};
+void parting_init(struct parting *p);
+/* `inf` is QUEUED in v's batcher, or off it already (`unlinked`), or RUNNING: take it for `status`. v->lock held. */
+void parting_take(struct parting *p, struct model_version *v, struct infer *inf, int status, bool unlinked);
+/* Take all that are past their deadline; lowers nothing but v->next_expiry_ns. v->lock held. */
+void parting_take_expired(struct parting *p, struct model_version *v, uint64_t now_ns);
+/* Take everything queued; with `running` also what is in the engine. v->lock held. */
+void parting_take_all(struct parting *p, struct model_version *v, int status, bool running);
+/* Answer them; `text` (may be NULL: made from status and times) is the client-facing sentence. No locks held. */
+void parting_finish(struct parting *p, const char *text);
+
+/* gather.c: build i->inputs from the slots [first, first + n): INVALID when the members' shapes do not fit together. */
+int gather_inputs(struct instance *i, size_t first, size_t n, struct error *err) MUST_CHECK;
+/* Drop references that i->inputs hold. */
+void gather_release(struct instance *i);
+/* Outputs of member `inf`, rows [at, at + rows) of `total`, from i->outputs; cut back. Fills inf->outputs. */
+int scatter_outputs(struct instance *i, struct infer *inf, uint32_t at, uint32_t total, struct error *err) MUST_CHECK;
+
+/* infer.c: the request ends here: counts it and calls done(), after which `inf` is gone. inf->status and inf->error are set. The
+ * caller owns the request (CLAIMED, or DONE by parting_take). No locks held. */
+void infer_finish(struct infer *inf);
+
+/* One thread to start at normal priority. */
+struct spawn {
+    struct list link;
+    struct os_thread *thread;
+    const char *name;
+    void (*run)(void *);
+    void *arg;
+    int rc;
+    bool finished;
+    struct error err;
+};
+/* Start a thread from the service thread and wait until it runs. */
+int version_spawn(struct version_home *h, struct spawn *s, struct error *err) MUST_CHECK;
+
+#endif

@@ -45,7 +45,7 @@ struct model_version *version_new(struct version_home *h)
     arena_init(&v->arena, VERSION_ARENA_BYTES, 0);
     model_config_init(&v->config);
     list_init(&v->live);
-    list_init(&v->retired);
+    list_init(&v->reap.link);
     list_init(&v->queue);
     list_init(&v->instances);
     heap_init(&v->running, sooner);
@@ -189,6 +189,15 @@ struct model_version *model_version_ref(struct model_version *v)
 {
     atomic_fetch_add_explicit(&v->refs, 1, memory_order_relaxed);
     return v;
+}
+
+bool version_try_ref(struct model_version *v)
+{
+    uint32_t n = atomic_load_explicit(&v->refs, memory_order_relaxed);
+    while (n)
+        if (atomic_compare_exchange_weak_explicit(&v->refs, &n, n + 1, memory_order_acquire, memory_order_relaxed))
+            return true;
+    return false;
 }
 
 void model_version_unref(struct model_version *v)

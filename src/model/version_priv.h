@@ -29,6 +29,13 @@
 enum infer_state { INFER_IDLE, INFER_QUEUED, INFER_CLAIMED, INFER_CLAIMED_CANCELLED, INFER_RUNNING, INFER_DONE };
 
 struct instance;
+struct entry;
+
+/* Something for a loader thread to do; embedded in what it is about. */
+struct work {
+    struct list link;
+    void (*run)(struct work *w);
+};
 
 /* One request's place in a running batch. */
 struct slot {
@@ -39,6 +46,7 @@ struct slot {
 
 struct instance {
     struct list link; /* version.instances */
+    struct work reap; /* queued when it was shrunk away */
     struct model_version *v;
     struct engine_instance *engine;
     struct os_thread thread;
@@ -95,8 +103,8 @@ struct model_version {
     uint64_t fingerprint;
     uint64_t reserved_bytes; /* counted against the memory limit while loaded */
     struct list live;        /* home->live */
-    struct list retired;     /* the registry's list of versions to destroy */
-    void *owner;             /* the registry's: whom to tell when it is destroyed */
+    struct work reap;        /* queued when the last reference is gone */
+    struct entry *entry;     /* the registry's entry of this model; NULL outside a registry */
     _Atomic(void *) user;    /* the protocols' own, see registry.h */
     void (*user_free)(void *);
     _Atomic bool hung;       /* the watchdog: some instance runs longer than it may */
@@ -111,8 +119,10 @@ struct model_version {
     struct list queue;   /* infer.queued, in order of arrival */
     struct list instances;
     uint32_t n_instances, idle;
-    uint64_t n_created; /* instances ever, for their names */
-    struct scaler scaler;
+    size_t n_created; /* instances ever: the index of the next one */
+    bool scaling;     /* a loader thread adds or removes one */
+    struct scaler scaler; /* control thread */
+    uint64_t steps_seen, steps_since_ns; /* control thread: progress of a token engine */
 };
 
 /* Set up / take down what versions share. The service thread starts and stops here. */
@@ -138,6 +148,8 @@ struct model_version *version_new(struct version_home *h);
 int version_build(struct model_version *v, const struct version_spec *spec, struct error *err) MUST_CHECK;
 /* Start the instance threads and join the live list: from now on it serves. */
 int version_start(struct model_version *v, struct error *err) MUST_CHECK;
+/* A reference, unless the last one is gone already (then false). For those who found `v` in the live list. */
+bool version_try_ref(struct model_version *v);
 /* The last reference is gone: stop and join instances, unload. Loader thread, may take long. Frees `v`. */
 void version_destroy(struct model_version *v);
 /* After the queue or the running heap got an earlier expiry: tell the service thread. v->lock held. */

@@ -1,0 +1,15 @@
+/* layout_model_priv.h: for layout.c and layout_model.c only. */
+#ifndef INFERD_MODEL_LAYOUT_MODEL_PRIV_H
+#define INFERD_MODEL_LAYOUT_MODEL_PRIV_H
+
+#include "model/layout_priv.h"
+
+#define LAYOUT_ENTRIES_MAX 10000 /* of one folder */
+#define LAYOUT_YAML "model.yaml"
+#define LAYOUT_PBTXT "config.pbtxt"
+#define LAYOUT_TWICE "two repositories have a model of this name: rename one of them"
+
+/* Fill everything behind name, root and dir. What is wrong with the model goes to m->problem; an error is ours (NOMEM). */
+int layout_scan_model(const struct repo *r, struct repo_model *m, struct arena *a, struct error *err) MUST_CHECK;
+
+#endif

@@ -119,31 +119,43 @@ struct run_times {
     uint64_t start, input, computed;
 };
 
-/* Slice and answer every member that is there (CLAIMED). Stops at the first that can't be sliced. */
-static int answer_members(struct instance *i, size_t first, size_t n, const struct run_times *t, struct error *err)
+/* Slice every member that is there (CLAIMED). On error none keeps a slice. */
+static int slice_members(struct instance *i, size_t first, size_t n, struct error *err)
+{
+    uint32_t total = rows_of(i, first, n), at = 0;
+    int rc = 0;
+    for (size_t j = first; j < first + n && !rc; at += i->slots[j].rows, j++)
+        if (i->slots[j].inf)
+            rc = scatter_outputs(i, i->slots[j].inf, at, total, err);
+    for (size_t j = first; j < first + n && rc; j++)
+        for (size_t o = 0; i->slots[j].inf && o < i->v->contract.c.n_outputs; o++)
+            tensor_release(&i->slots[j].inf->outputs[o]);
+    return rc;
+}
+
+/* Answer them. Statistics of the run are in place before the first client hears of it. */
+static void answer_members(struct instance *i, size_t first, size_t n, const struct run_times *t)
 {
     struct model_version *v = i->v;
-    uint32_t total = rows_of(i, first, n), at = 0;
-    for (size_t j = first; j < first + n; at += i->slots[j].rows, j++) {
-        struct infer *inf = i->slots[j].inf;
-        if (!inf)
-            continue;
-        int rc = scatter_outputs(i, inf, at, total, err);
-        if (rc)
-            return rc;
-        inf->times.input_ns = t->input;
-        inf->times.computed_ns = t->computed;
-        inf->times.output_ns = os_monotonic_ns();
-        inf->batch_rows = total;
-        if (v->cache)
-            cache_put(v->cache, inf, v->contract.c.n_outputs);
+    uint32_t total = rows_of(i, first, n);
+    uint64_t now = os_monotonic_ns();
+    series_run(v->series, total, t->input - t->start, t->computed - t->input, now - t->computed);
+    for (size_t j = first; j < first + n; j++) {
         os_mutex_lock(&v->lock);
+        struct infer *inf = i->slots[j].inf;
         i->slots[j].inf = NULL;
         os_mutex_unlock(&v->lock);
+        if (!inf)
+            continue;
+        inf->times.input_ns = t->input;
+        inf->times.computed_ns = t->computed;
+        inf->times.output_ns = now;
+        inf->batch_rows = total;
         inf->status = STATUS_OK;
+        if (v->cache)
+            cache_put(v->cache, inf, v->contract.c.n_outputs);
         infer_finish(inf);
     }
-    return 0;
 }
 
 /* The engine's part: RUNNING on entry, CLAIMED on return. `*members` is who is still there. */
@@ -165,8 +177,8 @@ static int compute(struct instance *i, size_t first, size_t n, struct run_times 
     os_mutex_lock(&v->lock);
     atomic_store_explicit(&i->run_since_ns, 0, memory_order_relaxed);
     *members = reclaim_members(i, first, n);
-    if (!rc && *members)
-        batcher_learn(v->batcher, i->bucket, rows_of(i, first, n), t->computed - t->input);
+    if (!rc && *members && n == i->n_slots)
+        i->learned_ns = t->computed - t->input;
     os_mutex_unlock(&v->lock);
     return rc;
 }
@@ -199,11 +211,10 @@ static int run_part(struct instance *i, size_t first, size_t n, struct error *er
             LOG(v->home->log, LOG_WARN, "model_not_batchable", LOG_STR("model", v->model), LOG_STR("version", v->name),
                 LOG_S("hint", "an output's first dim is not the batch: set max_batch_size: 0"));
     }
-    if (!rc && members) {
-        rc = answer_members(i, first, n, &t, err);
-        if (!rc)
-            series_run(v->series, rows, t.input - t.start, t.computed - t.input, os_monotonic_ns() - t.computed);
-    }
+    if (!rc && members)
+        rc = slice_members(i, first, n, err);
+    if (!rc && members)
+        answer_members(i, first, n, &t);
     outputs_release(i);
     gather_release(i);
     return rc;

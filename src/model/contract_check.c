@@ -169,11 +169,11 @@ static int check_masks(const struct contract *c, const struct infer *inf, struct
     return 0;
 }
 
-static uint64_t bucket_of(const struct contract *c, const struct infer *inf)
+uint64_t contract_bucket(const struct contract *c, const struct tensor *inputs)
 {
     uint64_t h = 0x696e66657264ull;
     for (size_t i = 0; i < c->c.n_inputs && !c->uniform; i++) {
-        const struct tensor *t = &inf->inputs[i];
+        const struct tensor *t = &inputs[i];
         struct {
             uint64_t index, present;
             int64_t dim[TENSOR_RANK_MAX];
@@ -213,6 +213,6 @@ int contract_check(const struct contract *c, struct infer *inf, struct error *er
         return rc;
     inf->item.rows = inf->rows;
     inf->item.bytes = bytes;
-    inf->item.bucket = bucket_of(c, inf);
+    inf->item.bucket = contract_bucket(c, inf->inputs);
     return 0;
 }

@@ -75,6 +75,9 @@ int64_t pad_rule_length(const struct pad_rule *r, int64_t length);
  * item.rows, item.bytes, item.bucket and inf->rows. INVALID: a client-facing sentence. Any thread, no lock. */
 int contract_check(const struct contract *c, struct infer *inf, struct error *err) MUST_CHECK;
 
+/* The shape class of a request with these inputs (contract order). */
+uint64_t contract_bucket(const struct contract *c, const struct tensor *inputs);
+
 /* The full padded shape of input `i` of a request; the shape as given when nothing pads. Batch dim as given. */
 void contract_padded(const struct contract *c, size_t i, const struct shape *given, struct shape *out);
 

@@ -24,7 +24,6 @@ void infer_init(struct infer *inf)
     inf->deadline_ns = SCHED_NEVER;
     list_init(&inf->queued);
     list_init(&inf->item.link);
-    heap_node_init(&inf->item.order);
     heap_node_init(&inf->item.expiry);
 }
 

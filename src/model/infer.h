@@ -42,7 +42,7 @@ struct infer {
     size_t n_inputs;
     const bool *wanted;      /* [contract n_outputs], or NULL: every output */
     struct tensor *outputs;  /* caller's array [contract n_outputs], results in contract order; dtype DTYPE_INVALID where not
-                                wanted. Arrays belong to the caller, their slices are dropped by infer_release */
+                                wanted. Given zeroed. Arrays belong to the caller, their slices are dropped by infer_release */
     uint64_t deadline_ns;      /* absolute monotonic, SCHED_NEVER: the model's default is used */
     uint64_t timeout_ns;       /* KServe/Triton queue timeout, 0: none */
     uint32_t priority;         /* 0: default */

@@ -13,12 +13,13 @@
 #include "os/clock.h"
 
 /* Requests of a closed batch become slots. v->lock held. */
-static void claim(struct instance *i, struct list *batch, uint64_t bucket, uint64_t now)
+static void claim(struct instance *i, struct list *batch, uint32_t run_id, uint64_t now)
 {
     struct model_version *v = i->v;
     struct list *l;
     i->n_slots = 0;
-    i->bucket = bucket;
+    i->run_id = run_id;
+    i->learned_ns = 0;
     while ((l = list_pop_front(batch))) {
         struct infer *inf = CONTAINER_OF(LIST_ENTRY(l, struct batch_item, link), struct infer, item);
         ASSERT(i->n_slots < v->policy.max_rows);
@@ -34,10 +35,10 @@ static void claim(struct instance *i, struct list *batch, uint64_t bucket, uint6
 }
 
 /* v->lock held on entry and on return. */
-static void serve_batch(struct instance *i, struct list *batch, uint64_t bucket, uint64_t now)
+static void serve_batch(struct instance *i, struct list *batch, uint32_t run_id, uint64_t now)
 {
     struct model_version *v = i->v;
-    claim(i, batch, bucket, now);
+    claim(i, batch, run_id, now);
     model_version_ref(v);
     if (v->idle && !list_empty(&v->queue))
         os_cond_signal(&v->work);
@@ -45,6 +46,7 @@ static void serve_batch(struct instance *i, struct list *batch, uint64_t bucket,
     batch_run(i);
     os_mutex_lock(&v->lock);
     i->n_slots = 0;
+    batcher_finish(v->batcher, i->run_id, os_monotonic_ns(), i->learned_ns);
     os_mutex_unlock(&v->lock);
     model_version_unref(v);
     os_mutex_lock(&v->lock);
@@ -76,7 +78,7 @@ static void instance_main(void *arg)
             continue;
         struct batch_decision d = batcher_next(v->batcher, now, v->idle + 1, &batch);
         if (d.run) {
-            serve_batch(i, &batch, d.bucket, now);
+            serve_batch(i, &batch, d.run_id, now);
             continue;
         }
         v->idle++;

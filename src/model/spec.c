@@ -139,6 +139,7 @@ int registry__spec(const struct repo *repo, const struct repo_model *m, const st
     out->load.dir_path = strcmp(rv->dir, ".") == 0 ? m->root->path : arena_printf(a, "%s/%s", m->root->path, rv->dir);
     out->load.file = file_of(repo->o, rv, cfg, engine, a);
     out->load.log = repo->o->log;
+    out->load.follow_symlinks = repo->o->follow_symlinks;
     out->load.n_instances = cfg->instances_min ? cfg->instances_min : 1;
     if (!out->load.dir_path || !out->load.file || !out->load.name) {
         os_close(fd);

@@ -111,6 +111,7 @@ static int build_queue(struct model_version *v, struct error *err)
         v->cache = cache_create(v->config.response_cache_bytes, os_monotonic_ns() * 0x9e3779b97f4a7c15u, UINT64_MAX);
     if (!v->batcher || (v->config.response_cache_bytes && !v->cache))
         return error_set(err, STATUS_NOMEM, "no memory for the queue of model \"%.*s\"", STR_ARG(v->model));
+    batcher_set_instances(v->batcher, v->config.instances_min);
     scaler_init(&v->scaler, v->config.instances_min, v->config.instances_max, os_monotonic_ns());
     return create_instances(v, err);
 }

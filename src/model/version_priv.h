@@ -57,7 +57,8 @@ struct instance {
     struct list stops;        /* in a parting's list while pinned by it */
     struct slot *slots;       /* [max_rows] */
     size_t n_slots;
-    uint64_t bucket;          /* of the batch in the slots */
+    uint32_t run_id;          /* the batcher's name for the batch in the slots */
+    uint64_t learned_ns;      /* how long the whole batch took in the engine; 0: it failed, or ran in parts */
     _Atomic uint64_t run_since_ns; /* the engine runs since then; 0: it doesn't */
     /* only this instance's thread */
     struct slab **buffer;     /* [n_inputs] reused batch inputs */

@@ -124,6 +124,7 @@ static void grow_run(struct work *w)
     if (!rc) {
         v->n_instances++;
         v->n_created++;
+        batcher_set_instances(v->batcher, v->n_instances);
     } else if (i) {
         list_remove(&i->link);
     }
@@ -162,6 +163,7 @@ static struct instance *shrink(struct model_version *v)
         i->reap.run = shrink_run;
         list_remove(&i->link);
         v->n_instances--;
+        batcher_set_instances(v->batcher, v->n_instances);
         os_cond_broadcast(&v->work);
         return i;
     }

@@ -42,6 +42,8 @@ static void free_all_but_last(struct arena *a)
 void arena_clear(struct arena *a)
 {
     free_all_but_last(a);
+    if (a->chunks && a->chunks->bytes > a->first_bytes)
+        arena_trim(a); /* made for one large request: a kept-alive connection must not hold it */
     if (a->chunks)
         enter(a, a->chunks);
 }
@@ -60,12 +62,11 @@ void arena_release(struct arena *a) { arena_trim(a); }
 static bool grow(struct arena *a, size_t n)
 {
     size_t bytes = a->chunks ? MIN_OF(a->chunks->bytes * 2, (size_t)CHUNK_MAX) : a->first_bytes;
-    size_t total;
-    bytes = MAX_OF(bytes, n);
-    if (!size_add(bytes, HEADER_BYTES, &total))
+    size_t total, left = a->limit_bytes ? a->limit_bytes - a->used_bytes : SIZE_MAX;
+    if (left < HEADER_BYTES || n > left - HEADER_BYTES)
         return false;
-    if (a->limit_bytes && (total > a->limit_bytes || a->used_bytes > a->limit_bytes - total))
-        return false;
+    bytes = MIN_OF(MAX_OF(bytes, n), left - HEADER_BYTES); /* near the limit a smaller chunk does as well */
+    total = bytes + HEADER_BYTES;
     struct arena_chunk *c = malloc(total);
     if (!c)
         return false;

@@ -29,7 +29,7 @@ void arena_init(struct arena *a, size_t first_bytes, size_t limit_bytes);
 /* Free everything. The arena may be initialised again. */
 void arena_release(struct arena *a);
 
-/* Forget all allocations, keep the first chunk. */
+/* Forget all allocations, keep the first chunk (not one that had to be larger than first_bytes). */
 void arena_clear(struct arena *a);
 
 /* Like arena_clear, and give the first chunk back too (idle connections). */

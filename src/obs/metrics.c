@@ -135,11 +135,22 @@ struct metric_family *metrics_family(struct metrics *m, enum metric_kind kind, c
     return f;
 }
 
+/* A label value as it is kept: what is not UTF-8 becomes U+FFFD here already, so that two values never look the same in the text. */
+static void append_clean(struct buf *out, const char *value)
+{
+    struct str s = str_of(value);
+    for (size_t i = 0, len; i < s.n; i += len ? len : 1) {
+        len = str_utf8_at(s, i);
+        buf_append_str(out, len ? (struct str){s.p + i, len} : STR("\xef\xbf\xbd"));
+    }
+    buf_append_c(out, 0);
+}
+
 /* The label values, each followed by a NUL. */
 static bool key_make(const struct metric_family *f, const char *const *values, struct buf *key)
 {
     for (size_t i = 0; i < f->n_labels; i++)
-        buf_append(key, values[i], strlen(values[i]) + 1);
+        append_clean(key, values[i]);
     return !key->failed;
 }
 
@@ -204,13 +215,27 @@ struct metric_histogram *metrics_histogram(struct metric_family *f, const char *
     return s ? &s->histogram : NULL;
 }
 
+/* Whether `kept` is what append_clean made of `value`. */
+static bool is_clean_of(const char *kept, const char *value)
+{
+    struct str s = str_of(value);
+    for (size_t i = 0; i < s.n;) {
+        size_t len = str_utf8_at(s, i), n = len ? len : 3;
+        if (strncmp(kept, len ? s.p + i : "\xef\xbf\xbd", n) != 0)
+            return false;
+        kept += n;
+        i += len ? len : 1;
+    }
+    return !*kept;
+}
+
 /* Whether the series has `value` at the label named `label`. */
 static bool series_has(const struct metric_family *f, const struct metrics_series *s, const char *label, const char *value)
 {
     const char *at = s->key.p;
     for (size_t i = 0; i < f->n_labels; i++, at += strlen(at) + 1)
         if (!strcmp(f->labels[i], label))
-            return !strcmp(at, value);
+            return is_clean_of(at, value);
     return false;
 }
 

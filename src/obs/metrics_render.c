@@ -51,19 +51,16 @@ void metrics_unhook(struct metrics *m, const void *ctx)
     os_mutex_unlock(&m->lock);
 }
 
-/* Backslash and newline, and the quote in label values; what is not UTF-8 would make Prometheus drop the whole scrape. */
+/* Backslash and newline, and the quote in label values. */
 static void append_escaped(struct buf *out, struct str s, bool quote)
 {
-    for (size_t i = 0, len; i < s.n; i += len ? len : 1) {
-        len = str_utf8_at(s, i);
-        if (!len)
-            buf_append(out, "\xef\xbf\xbd", 3);
-        else if (s.p[i] == '\n')
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == '\n')
             buf_append(out, "\\n", 2);
         else if (s.p[i] == '\\' || (quote && s.p[i] == '"'))
             buf_append(out, (char[]){'\\', s.p[i]}, 2);
         else
-            buf_append(out, s.p + i, len);
+            buf_append_c(out, s.p[i]);
     }
 }
 

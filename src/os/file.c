@@ -195,7 +195,10 @@ int os_file_remove(const char *path, struct error *err)
     return 0;
 }
 
-void os_file_touch(const char *path) { (void)!utimensat(AT_FDCWD, path, NULL, 0); }
+void os_file_touch(const char *path)
+{
+    (void)!utimensat(AT_FDCWD, path, NULL, 0);
+}
 
 int os_map_open(int fd, struct os_map *out, struct error *err)
 {

@@ -17,16 +17,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "net/loop.h"
+#include "wire/http1.h" /* struct http_header */
 
 struct http_server;
 struct http_request;
 struct metrics;
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OPTIONS, HTTP_PATCH, HTTP_OTHER };
-
-struct http_header {
-    struct str name, value; /* request: name as sent, compare case-insensitively */
-};
 
 /* Read-only for handlers, except the members they are told to set. */
 struct http_request {
@@ -36,23 +33,23 @@ struct http_request {
     struct str query; /* behind '?', may be empty */
     struct http_header *headers;
     size_t n_headers;
-    struct slice body;        /* contiguous, decoded; owner set when non-empty. 64-byte aligned start */
-    uint64_t received_ns;     /* last byte of the request */
-    uint64_t first_byte_ns;   /* first byte of the request */
-    uint64_t wire_in_bytes;   /* as received, with headers */
-    uint64_t wire_out_bytes;  /* set when the reply is complete */
-    int reply_status;         /* set by http_reply* */
-    struct arena *arena;      /* lives as long as the request */
+    struct slice body;       /* contiguous, decoded; owner set when non-empty. 64-byte aligned start */
+    uint64_t received_ns;    /* last byte of the request */
+    uint64_t first_byte_ns;  /* first byte of the request */
+    uint64_t wire_in_bytes;  /* as received, with headers */
+    uint64_t wire_out_bytes; /* set when the reply is complete */
+    int reply_status;        /* set by http_reply* */
+    struct arena *arena;     /* lives as long as the request */
     struct loop *loop;
-    struct str peer;          /* "127.0.0.1:4711" or "unix" */
-    struct str request_id;    /* x-request-id when well-formed ([A-Za-z0-9._-]{1,128}), else made */
-    struct str traceparent;   /* W3C trace context, empty when absent or malformed */
-    bool gone;                /* client left; replies are dropped */
+    struct str peer;        /* "127.0.0.1:4711" or "unix" */
+    struct str request_id;  /* x-request-id when well-formed ([A-Za-z0-9._-]{1,128}), else made */
+    struct str traceparent; /* W3C trace context, empty when absent or malformed */
+    bool gone;              /* client left; replies are dropped */
 
     /* set by handlers in on_headers or on_request */
     void (*on_gone)(struct http_request *r);
-    void *user;               /* handler's own state */
-    uint64_t body_limit_bytes;/* on_headers may lower or raise it from the server's default */
+    void *user;                        /* handler's own state */
+    uint64_t body_limit_bytes;         /* on_headers may lower or raise it from the server's default */
     struct str log_model, log_version; /* for the access log; borrowed until on_complete */
 };
 
@@ -72,23 +69,24 @@ struct http_handler {
 
 /* All limits of one server; each is an option of the config and has a counter inferd_http_limit_total{limit=...}. */
 struct http_limits {
-    uint32_t max_connections;       /* over all threads; past it: accept, 503, close */
+    uint32_t max_connections; /* over all threads; past it: accept, 503, close */
     uint32_t max_header_bytes, max_headers, max_url_bytes;
-    uint64_t max_body_bytes;        /* as decoded */
-    uint32_t max_inflate_ratio;     /* decoded / encoded, checked past 64 KiB */
-    uint32_t max_pipeline;          /* requests of one connection waiting or running; past it reading pauses */
-    uint32_t max_requests;          /* per connection, 0: none */
+    uint64_t max_body_bytes;    /* as decoded */
+    uint32_t max_inflate_ratio; /* decoded / encoded, checked past 64 KiB */
+    uint32_t max_pipeline;      /* requests of one connection waiting or running; past it reading pauses */
+    uint32_t max_requests;      /* per connection, 0: none */
     uint64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns, write_timeout_ns;
-    uint64_t min_body_rate;         /* bytes/s after body_timeout, 0: none */
+    uint64_t min_body_rate;   /* bytes/s after body_timeout; 0: none, but no gap of body_timeout */
+    uint64_t max_body_memory; /* bytes of request bodies held by the server at once, 0: none; past it 503 */
 };
 void http_limits_default(struct http_limits *l);
 
 struct http_server_options {
-    const char *const *listen;   /* "127.0.0.1:8000", "[::1]:8000", "unix:/run/inferd.sock"; port 0 picks one */
+    const char *const *listen; /* "127.0.0.1:8000", "[::1]:8000", "unix:/run/inferd.sock"; port 0 picks one */
     size_t n_listen;
-    uint32_t threads;            /* loops; each has its own SO_REUSEPORT listener */
-    const char *name;            /* listener's name in logs and metrics: "http", "metrics", "admin" */
-    const char *server_header;   /* NULL: none */
+    uint32_t threads;          /* loops; each has its own SO_REUSEPORT listener */
+    const char *name;          /* listener's name in logs and metrics: "http", "metrics", "admin" */
+    const char *server_header; /* NULL: none */
     struct http_limits limits;
     struct http_handler handler;
     struct metrics *metrics;

@@ -109,6 +109,9 @@ bool http1_write_header(struct buf *out, struct str name, struct str value);
 /* "Name: 123\r\n" for a constant, valid name. */
 void http1_write_header_u64(struct buf *out, const char *name, uint64_t value);
 
+/* "Sun, 06 Nov 1994 08:49:37 GMT" and a NUL (RFC 9110 IMF-fixdate), 30 bytes, for seconds since 1970 up to the year 9999. */
+void http1_date(char out[30], uint64_t unix_s);
+
 #define HTTP1_CHUNK_HEAD_BYTES 20
 /* The line in front of a chunk of `n` > 0 bytes ("1f\r\n", not terminated); returns its length. "\r\n" follows the chunk, and
  * HTTP1_LAST_CHUNK ends the body. */

@@ -140,3 +140,37 @@ size_t http1_chunk_head(char out[HTTP1_CHUNK_HEAD_BYTES], size_t n)
     memcpy(out + len, "\r\n", 2);
     return len + 2;
 }
+
+static void two_digits(char *to, uint64_t v)
+{
+    to[0] = (char)('0' + v / 10 % 10);
+    to[1] = (char)('0' + v % 10);
+}
+
+/* Days to year, month, day: Howard Hinnant's civil_from_days, for days from 1970 on. */
+static void civil_date(uint64_t days, uint64_t *year, unsigned *month, unsigned *day)
+{
+    uint64_t z = days + 719468, era = z / 146097, doe = z % 146097;
+    uint64_t yoe = (doe - doe / 1460 + doe / 36524 - doe / 146096) / 365;
+    uint64_t doy = doe - (365 * yoe + yoe / 4 - yoe / 100), mp = (5 * doy + 2) / 153;
+    *day = (unsigned)(doy - (153 * mp + 2) / 5 + 1);
+    *month = (unsigned)(mp < 10 ? mp + 3 : mp - 9);
+    *year = yoe + era * 400 + (*month <= 2);
+}
+
+void http1_date(char out[30], uint64_t unix_s)
+{
+    static const char days[] = "ThuFriSatSunMonTueWed", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    uint64_t year, second = unix_s % 86400;
+    unsigned month, day;
+    civil_date(unix_s / 86400, &year, &month, &day);
+    memcpy(out, "Ddd, 00 Mmm 0000 00:00:00 GMT", 30);
+    memcpy(out, days + unix_s / 86400 % 7 * 3, 3);
+    two_digits(out + 5, day);
+    memcpy(out + 8, months + (month - 1) * 3, 3);
+    two_digits(out + 12, year / 100);
+    two_digits(out + 14, year);
+    two_digits(out + 17, second / 3600);
+    two_digits(out + 20, second / 60 % 60);
+    two_digits(out + 23, second % 60);
+}

@@ -1,0 +1,594 @@
+/* http_conn.c: one connection: reading, pausing, the peer's end, deadlines, closing.
+ *
+ *   OPEN --last reply out, Connection: close--> LINGER --peer's end, 2 s, 1 MiB--> CLOSED
+ *     \--------------- reset, peer's end with nothing to answer, deadline ----------^
+ *
+ * Input goes to the worker's one read buffer, is parsed at once and copied to where it belongs (head: the request's arena, body:
+ * its slab); large bodies are read straight into their slab. An idle connection therefore owns nothing but its struct. Input
+ * that can't be taken because the pipeline is full is kept in `pend`, at most one read's worth, and reading stops.
+ *
+ * The peer's end. close(2) and shutdown(2) by a client look the same here: a FIN. "A client that goes away is noticed at once"
+ * and "a half-closed client gets its answer" need to be told apart while the answer is computed. So when the end comes and a
+ * request is outstanding we write an interim reply, "100 Continue", which every HTTP/1.1 client has to skip (RFC 9110 15.2):
+ * a socket that was closed answers it with RST, which epoll reports within a round trip, and a half-closed one just reads it. It
+ * isn't sent to HTTP/1.0 (not allowed), behind the beginning of a reply (that is a probe itself), nor on unix sockets (a close
+ * is reported as such); a 1.0 client that closes is noticed at the first byte of its reply. Rejected: taking FIN for either of
+ * the two (each breaks one half), TCP keep-alive probes (a closed peer in FIN-WAIT-2 acknowledges them), 102 Processing (clients
+ * in use skip 100 only, Python's http.client for one).
+ *
+ * Deadlines. A connection has one timer, which is only moved when the deadline gets earlier; one that fires early is set again.
+ * A busy keep-alive connection never touches the timer heap. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "net/http_priv.h"
+#include "os/file.h"
+
+#define SECOND          1000000000ull
+#define LINGER_NS       (2 * SECOND)
+#define DRAIN_IDLE_NS   SECOND /* for a first request, on a connection that was accepted while draining */
+#define READS_PER_EVENT 16
+
+static void conn_ready(struct loop_fd *w, uint32_t events);
+static void conn_fire(struct loop_timer *t);
+
+/* --- life --- */
+
+static void run_flush(struct loop_task *t)
+{
+    struct conn *c = CONTAINER_OF(t, struct conn, flush_task);
+    c->flush_queued = false;
+    if (c->state == CONN_OPEN)
+        http__conn_pump(c);
+}
+
+static void run_free(struct loop_task *t)
+{
+    free(CONTAINER_OF(t, struct conn, free_task));
+}
+
+static struct conn *conn_create(struct http_worker *w, int fd, const struct os_addr *peer)
+{
+    char text[OS_ADDR_TEXT_BYTES];
+    struct conn *c = calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->w = w;
+    c->watch = (struct loop_fd){.fd = fd, .ready = conn_ready};
+    c->flush_task.run = run_flush;
+    c->free_task.run = run_free;
+    c->is_unix = os_addr_is_unix(peer);
+    c->idle_since_ns = loop_now_ns(w->loop);
+    list_init(&c->node);
+    list_init(&c->idle_node);
+    list_init(&c->reqs);
+    loop_timer_init(&c->timer, conn_fire);
+    os_addr_text(peer, text);
+    size_t n = MIN_OF(strlen(text), sizeof c->peer - 1);
+    memcpy(c->peer, text, n);
+    return c;
+}
+
+void http__conn_open(struct http_worker *w, int fd, const struct os_addr *peer, bool refused)
+{
+    struct error err;
+    struct conn *c = conn_create(w, fd, peer);
+    if (!c || loop_fd_add(w->loop, &c->watch, LOOP_READ, &err)) {
+        free(c);
+        os_close(fd);
+        if (!refused)
+            atomic_fetch_sub_explicit(&w->server->connections, 1, memory_order_relaxed);
+        return;
+    }
+    c->refused = refused;
+    list_push_back(&w->conns, &c->node);
+    if (!refused) {
+        list_push_back(&w->idle, &c->idle_node);
+        metric_adjust(w->server->m.connections, 1);
+        http__conn_pump(c);
+        return;
+    }
+    w->n_refused++;
+    struct req *q = http__req_begin(c);
+    if (!q) {
+        http__conn_close(c);
+        return;
+    }
+    http__conn_stop_reading(c);
+    http__reply_error(q, 503, "the server has as many connections as it may; try again", 1, false);
+}
+
+void http__conn_close(struct conn *c)
+{
+    struct http_worker *w = c->w;
+    struct list *n;
+    if (c->state == CONN_CLOSED)
+        return;
+    c->state = CONN_CLOSED;
+    loop_fd_remove(w->loop, &c->watch);
+    os_close(c->watch.fd);
+    loop_timer_stop(w->loop, &c->timer);
+    list_remove(&c->node);
+    list_remove(&c->idle_node);
+    while ((n = list_first(&c->reqs))) {
+        metric_inc(w->server->m.lost);
+        http__req_gone(LIST_ENTRY(n, struct req, node));
+    }
+    free(c->pend);
+    c->pend = NULL;
+    c->pend_n = 0;
+    if (c->refused) {
+        w->n_refused--;
+    } else {
+        atomic_fetch_sub_explicit(&w->server->connections, 1, memory_order_relaxed);
+        metric_adjust(w->server->m.connections, -1);
+        metric_inc(w->server->m.closed);
+    }
+    loop_defer(w->loop, &c->free_task);
+    http__accept_resume(w);
+}
+
+void http__conn_stop_reading(struct conn *c)
+{
+    c->closing = true;
+    c->paused = false;
+    c->want_continue = false;
+    c->cur = NULL;
+    free(c->pend);
+    c->pend = NULL;
+    c->pend_n = 0;
+}
+
+void http__conn_linger(struct conn *c)
+{
+    if (c->eof) {
+        http__conn_close(c);
+        return;
+    }
+    os_sock_shutdown(c->watch.fd);
+    c->state = CONN_LINGER;
+    c->paused = false;
+    c->discarded = 0;
+    c->deadline_kind = DEADLINE_LINGER;
+    c->deadline_ns = loop_now_ns(c->w->loop) + LINGER_NS;
+    c->blocked = false;
+    loop_fd_set(c->w->loop, &c->watch, LOOP_READ);
+    loop_timer_start(c->w->loop, &c->timer, c->deadline_ns);
+}
+
+void http__conn_drain(struct conn *c)
+{
+    if (c->state == CONN_OPEN && c->n_reqs == 0 && (c->served || loop_now_ns(c->w->loop) - c->idle_since_ns > DRAIN_IDLE_NS))
+        http__conn_close(c);
+    else if (c->state == CONN_OPEN)
+        http__conn_pump(c);
+}
+
+/* --- input to requests --- */
+
+/* Answer the request that is being read with an error, and read no more. */
+static void refuse(struct conn *c, int status, const char *text)
+{
+    struct req *q = c->cur;
+    q->close_after = true;
+    http__conn_stop_reading(c);
+    http__reply_error(q, status, text, status == 503 ? 1 : 0, q->announced);
+}
+
+static void protocol_error(struct conn *c)
+{
+    metric_inc(c->w->server->m.malformed);
+    if (c->parser.error_status == 414)
+        http__limit(c->w, LIMIT_URL);
+    else if (c->parser.error_status == 431)
+        http__limit(c->w, LIMIT_HEADERS);
+    refuse(c, c->parser.error_status, c->parser.error_text);
+}
+
+static void head_read(struct conn *c)
+{
+    struct error err = {0};
+    struct req *q = c->cur;
+    int status = http__req_head(q, &c->parser, &err);
+    if (c->state != CONN_OPEN)
+        return;
+    if (status && c->parser.body == HTTP1_NO_BODY) {
+        /* nothing of it is under way: the connection lives on */
+        c->cur = NULL;
+        c->served++;
+        if (!q->keep_alive)
+            http__conn_stop_reading(c);
+        http__reply_error(q, status, err.text, 1, true);
+    } else if (status) {
+        refuse(c, status, err.text);
+    } else {
+        c->want_continue = c->parser.expect_continue;
+    }
+}
+
+static void message_read(struct conn *c)
+{
+    struct http_worker *w = c->w;
+    struct error err = {0};
+    struct req *q = c->cur;
+    int status = http__req_end(q, &err);
+    if (status) {
+        refuse(c, status, err.text);
+        return;
+    }
+    c->cur = NULL;
+    c->want_continue = false;
+    c->served++;
+    if (w->limits.max_requests && c->served >= w->limits.max_requests && q->keep_alive) {
+        http__limit(w, LIMIT_REQUESTS);
+        q->keep_alive = false;
+    }
+    if (!q->keep_alive)
+        http__conn_stop_reading(c);
+    http__req_run(q);
+}
+
+static bool begin_request(struct conn *c)
+{
+    c->cur = http__req_begin(c);
+    if (!c->cur) {
+        http__conn_close(c);
+        return false;
+    }
+    list_remove(&c->idle_node);
+    http1_init_request(&c->parser, &c->cur->arena, &c->w->wire_limits);
+    return true;
+}
+
+static void body_read(struct conn *c, struct str part)
+{
+    struct error err = {0};
+    c->want_continue = false;
+    int status = http__req_body(c->cur, &c->parser, part.p, part.n, &err);
+    if (status)
+        refuse(c, status, err.text);
+}
+
+/* Parse until the input is used up, the pipeline is full, or no more is wanted. Returns the bytes used. */
+static size_t feed(struct conn *c, const char *data, size_t n)
+{
+    size_t at = 0;
+    bool ended = n > 0; /* nothing more can happen without more input */
+    c->corked = true;
+    while (c->state == CONN_OPEN && !c->closing && (at < n || !ended)) {
+        struct str part;
+        size_t used;
+        if (!c->cur && c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u))
+            break;
+        if (!c->cur && !begin_request(c))
+            break;
+        enum http1_event e = http1_read(&c->parser, data + at, n - at, &used, &part);
+        at += used;
+        c->cur->pub.wire_in_bytes += used;
+        ended = e == HTTP1_END || e == HTTP1_MORE;
+        if (e == HTTP1_HEAD)
+            head_read(c);
+        else if (e == HTTP1_BODY)
+            body_read(c, part);
+        else if (e == HTTP1_END)
+            message_read(c);
+        else if (e == HTTP1_ERROR)
+            protocol_error(c);
+        if (!c->cur)
+            ended = true;
+    }
+    c->corked = false;
+    return c->closing ? n : at;
+}
+
+/* A request object is not kept for empty lines, which some clients send behind a body. */
+static void drop_idle_request(struct conn *c)
+{
+    if (c->state == CONN_OPEN && c->cur && http1_idle(&c->parser))
+        http__req_gone(c->cur);
+}
+
+static void pause_reading(struct conn *c)
+{
+    if (!c->paused)
+        http__limit(c->w, LIMIT_PIPELINE);
+    c->paused = true;
+}
+
+static void keep(struct conn *c, const char *data, size_t n)
+{
+    ASSERT(c->pend_n == 0);
+    c->pend = malloc(n);
+    if (!c->pend) {
+        http__conn_close(c);
+        return;
+    }
+    memcpy(c->pend, data, n);
+    c->pend_n = (uint32_t)n;
+    pause_reading(c);
+}
+
+/* Go on with what had to wait. True: something was parsed. */
+static bool resume(struct conn *c)
+{
+    if (!c->paused || c->closing || c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u))
+        return false;
+    if (c->pend_n == 0) {
+        c->paused = false;
+        return false;
+    }
+    /* the handler may end the connection, which frees pend: parse from a pointer that is ours */
+    char *data = c->pend;
+    size_t n = c->pend_n;
+    c->pend = NULL;
+    c->pend_n = 0;
+    size_t used = feed(c, data, n);
+    if (c->state == CONN_OPEN && used < n) {
+        memmove(data, data + used, n - used);
+        c->pend = data;
+        c->pend_n = (uint32_t)(n - used);
+        return true;
+    }
+    drop_idle_request(c);
+    free(data);
+    return c->state == CONN_OPEN;
+}
+
+/* --- the peer's end --- */
+
+/* Its end is known and something is still to be answered: find out whether it listens. */
+static void half_closed(struct conn *c)
+{
+    struct req *q = LIST_ENTRY(list_first(&c->reqs), struct req, node);
+    c->half = true;
+    if (c->probed || c->is_unix || q->http10 || q->out || q->state >= REQ_STREAM || q->pub.wire_out_bytes)
+        return;
+    c->probed = true;
+    http__send_continue(c);
+}
+
+static void end_read(struct conn *c)
+{
+    c->eof = c->half = true;
+    if (c->state == CONN_LINGER) {
+        http__conn_close(c);
+        return;
+    }
+    if (c->cur) { /* the rest of this one will never come */
+        metric_inc(c->w->server->m.lost);
+        http__req_gone(c->cur);
+    }
+    if (c->state != CONN_OPEN)
+        return;
+    c->closing = true;
+    if (c->n_reqs == 0)
+        http__conn_close(c);
+    else
+        half_closed(c);
+}
+
+/* --- reading --- */
+
+static void discard(struct conn *c, size_t n)
+{
+    c->discarded += (uint32_t)n;
+    if (c->discarded <= HTTP_LINGER_BYTES)
+        return;
+    if (c->state == CONN_LINGER)
+        http__conn_close(c);
+    else
+        c->paused = true; /* until the reply is out */
+}
+
+/* One read to where the body belongs. True: read again. */
+static bool read_body(struct conn *c, uint8_t *at, size_t room)
+{
+    ssize_t n = os_sock_read(c->watch.fd, at, room);
+    if (n == STATUS_AGAIN)
+        return false;
+    if (n < 0) {
+        http__conn_close(c);
+        return false;
+    }
+    if (n == 0) {
+        end_read(c);
+        return false;
+    }
+    struct req *q = c->cur;
+    q->slab->n += (size_t)n;
+    q->body_wire_bytes += (size_t)n;
+    q->pub.wire_in_bytes += (size_t)n;
+    metric_add(c->w->server->m.bytes_in, (uint64_t)n);
+    c->want_continue = false;
+    http1_body_taken(&c->parser, (uint64_t)n);
+    if (http1_body_left(&c->parser))
+        return (size_t)n == room;
+    feed(c, NULL, 0);
+    return false;
+}
+
+/* One read to the shared buffer. True: read again. */
+static bool read_shared(struct conn *c)
+{
+    char *buf = (char *)c->w->read_buf;
+    size_t room = c->cur || c->state == CONN_LINGER ? HTTP_READ_BYTES : HTTP_HEAD_READ_BYTES;
+    ssize_t n = os_sock_read(c->watch.fd, buf, room);
+    if (n == STATUS_AGAIN)
+        return false;
+    if (n < 0) {
+        http__conn_close(c);
+        return false;
+    }
+    if (n == 0) {
+        end_read(c);
+        return false;
+    }
+    metric_add(c->w->server->m.bytes_in, (uint64_t)n);
+    if (c->closing || c->state == CONN_LINGER) {
+        discard(c, (size_t)n);
+        return c->state != CONN_CLOSED && (size_t)n == room;
+    }
+    size_t used = feed(c, buf, (size_t)n);
+    if (c->state != CONN_OPEN)
+        return false;
+    drop_idle_request(c);
+    if (used < (size_t)n)
+        keep(c, buf + used, (size_t)n - used);
+    return (size_t)n == room;
+}
+
+static bool read_once(struct conn *c)
+{
+    uint8_t *at;
+    int status = 0;
+    struct error err = {0};
+    if (c->cur && !c->closing && c->state == CONN_OPEN) {
+        size_t room = http__req_body_room(c->cur, &c->parser, &at, &status, &err);
+        if (room)
+            return read_body(c, at, room);
+        if (status) {
+            c->corked = true;
+            refuse(c, status, err.text);
+            c->corked = false;
+            return false;
+        }
+    } else if (!c->closing && c->state == CONN_OPEN && c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u)) {
+        pause_reading(c);
+        return false;
+    }
+    return read_shared(c);
+}
+
+static void conn_ready(struct loop_fd *watch, uint32_t events)
+{
+    struct conn *c = CONTAINER_OF(watch, struct conn, watch);
+    loop_update_now(c->w->loop);
+    if (events & LOOP_DEAD) {
+        http__conn_close(c);
+        return;
+    }
+    bool reading = !c->paused && !c->eof;
+    if (events & LOOP_READ && reading)
+        for (int i = 0; i < READS_PER_EVENT && c->state != CONN_CLOSED && !c->eof && !c->paused; i++)
+            if (!read_once(c))
+                break;
+    if (c->state == CONN_CLOSED)
+        return;
+    if (events & LOOP_HANGUP && c->paused && !c->half && c->n_reqs)
+        half_closed(c);
+    http__conn_pump(c);
+}
+
+/* --- deadlines and interest --- */
+
+static void set_deadline(struct conn *c, uint64_t at_ns, enum conn_deadline kind)
+{
+    if (at_ns < c->deadline_ns) {
+        c->deadline_ns = at_ns;
+        c->deadline_kind = kind;
+    }
+}
+
+static uint64_t later(uint64_t at, uint64_t by)
+{
+    return at > UINT64_MAX - by ? UINT64_MAX : at + by;
+}
+
+static uint64_t body_deadline(struct conn *c)
+{
+    const struct http_limits *l = &c->w->limits;
+    const struct req *q = c->cur;
+    if (l->min_body_rate == 0)
+        return later(loop_now_ns(c->w->loop), l->body_timeout_ns);
+    uint64_t bytes = MIN_OF(q->body_wire_bytes, UINT64_MAX / SECOND);
+    return later(later(q->body_started_ns, l->body_timeout_ns), bytes * SECOND / l->min_body_rate);
+}
+
+static void choose_deadline(struct conn *c)
+{
+    const struct http_limits *l = &c->w->limits;
+    c->deadline_ns = UINT64_MAX;
+    c->deadline_kind = DEADLINE_NONE;
+    if (c->cur && !c->cur->announced)
+        set_deadline(c, later(c->cur->pub.first_byte_ns, l->header_timeout_ns), DEADLINE_HEADER);
+    else if (c->cur)
+        set_deadline(c, body_deadline(c), DEADLINE_BODY);
+    if (c->blocked)
+        set_deadline(c, later(c->wrote_ns, l->write_timeout_ns), DEADLINE_WRITE);
+    if (c->n_reqs == 0)
+        set_deadline(c, later(c->idle_since_ns, c->w->draining ? DRAIN_IDLE_NS : l->idle_timeout_ns), DEADLINE_IDLE);
+}
+
+static void settle(struct conn *c)
+{
+    struct loop *l = c->w->loop;
+    if (c->state != CONN_OPEN)
+        return;
+    if (c->n_reqs == 0 && list_empty(&c->idle_node)) {
+        c->idle_since_ns = loop_now_ns(l);
+        list_push_back(&c->w->idle, &c->idle_node);
+    }
+    uint32_t interest =
+        (c->paused || c->eof ? 0u : LOOP_READ) | (c->blocked ? LOOP_WRITE : 0u) | (c->half ? LOOP_NO_RDHUP : 0u);
+    loop_fd_set(l, &c->watch, interest);
+    choose_deadline(c);
+    if (c->deadline_ns != UINT64_MAX && (!heap_contains(&c->timer.node) || c->deadline_ns < c->timer.at_ns))
+        loop_timer_start(l, &c->timer, c->deadline_ns);
+}
+
+void http__conn_pump(struct conn *c)
+{
+    if (c->corked || c->state != CONN_OPEN)
+        return;
+    do {
+        struct list *first = list_first(&c->reqs);
+        if (c->want_continue && c->cur && first == &c->cur->node) {
+            c->want_continue = false;
+            http__send_continue(c);
+        }
+        if (!http__flush(c))
+            return;
+        if (c->eof && c->n_reqs == 0) {
+            http__conn_close(c);
+            return;
+        }
+    } while (resume(c));
+    settle(c);
+}
+
+static void time_out(struct conn *c)
+{
+    switch (c->deadline_kind) {
+    case DEADLINE_HEADER:
+        http__limit(c->w, LIMIT_HEADER_TIMEOUT);
+        refuse(c, 408, "the request's header section did not arrive in time");
+        return;
+    case DEADLINE_BODY:
+        http__limit(c->w, LIMIT_BODY_TIMEOUT);
+        refuse(c, 408, "the request's body did not arrive in time");
+        return;
+    case DEADLINE_WRITE:
+        http__limit(c->w, LIMIT_WRITE_TIMEOUT);
+        break;
+    case DEADLINE_IDLE:
+        http__limit(c->w, LIMIT_IDLE_TIMEOUT);
+        break;
+    default:
+        break;
+    }
+    http__conn_close(c);
+}
+
+static void conn_fire(struct loop_timer *t)
+{
+    struct conn *c = CONTAINER_OF(t, struct conn, timer);
+    if (c->deadline_ns == UINT64_MAX)
+        return; /* waiting for a handler: settle sets it again */
+    if (loop_now_ns(c->w->loop) < c->deadline_ns)
+        loop_timer_start(c->w->loop, &c->timer, c->deadline_ns);
+    else
+        time_out(c);
+}

@@ -1,0 +1,228 @@
+/* http_priv.h: private to net/http_*.c. The objects of the HTTP server and who owns whom:
+ *
+ *   http_server 1--n worker (a loop and its thread) 1--n conn 1--n req (in order of arrival; replies leave in that order)
+ *
+ * A worker's objects belong to its thread. A conn dies at the end of the iteration in which it is closed; a req that nobody
+ * answered or released yet outlives its conn (req->conn == NULL, pub.gone) and returns to the worker's pool when that happens.
+ * Exclusions: no locks here; other threads reach a worker by loop_post, and read the atomics of struct http_server. */
+#ifndef INFERD_NET_HTTP_PRIV_H
+#define INFERD_NET_HTTP_PRIV_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/rand.h"
+#include "net/http.h"
+#include "net/loop.h"
+#include "obs/metrics.h"
+#include "os/sock.h"
+#include "os/thread.h"
+#include "wire/coding.h"
+#include "wire/http1.h"
+
+enum {
+    HTTP_HEAD_READ_BYTES = 16 << 10,  /* one read while no body is under way; bounds what a paused connection keeps */
+    HTTP_READ_BYTES = 64 << 10,       /* one read of a body */
+    HTTP_BODY_FIRST_BYTES = 64 << 10, /* allocated for a body before any more of it is there */
+    HTTP_ARENA_FIRST_BYTES = 4 << 10,
+    HTTP_ARENA_EXTRA_BYTES = 64 << 20, /* a request's arena: this much for its handler, besides the head */
+    HTTP_STREAM_HIGH_BYTES = 256 << 10,
+    HTTP_STREAM_LOW_BYTES = 64 << 10,
+    HTTP_POOL_REQS = 256, /* request objects kept by a worker */
+    HTTP_SLABS = 32,      /* body slabs kept by a worker */
+    HTTP_SLABS_BYTES = 4 << 20,
+    HTTP_LINGER_BYTES = 1 << 20, /* discarded behind an error before we give up */
+    HTTP_REFUSED_MAX = 128,      /* connections past max_connections that get a 503, per worker */
+};
+
+enum http_limit {
+    LIMIT_CONNECTIONS,
+    LIMIT_DESCRIPTORS,
+    LIMIT_URL,
+    LIMIT_HEADERS,
+    LIMIT_BODY,
+    LIMIT_INFLATE,
+    LIMIT_PIPELINE,
+    LIMIT_REQUESTS,
+    LIMIT_MEMORY,
+    LIMIT_HEADER_TIMEOUT,
+    LIMIT_BODY_TIMEOUT,
+    LIMIT_IDLE_TIMEOUT,
+    LIMIT_WRITE_TIMEOUT,
+    LIMIT_COUNT
+};
+
+struct http_metrics {
+    struct metric *limit[LIMIT_COUNT];
+    struct metric *connections, *accepted, *closed, *lost, *malformed, *bytes_in, *bytes_out;
+};
+
+struct http_listener {
+    struct loop_fd watch;
+    struct http_worker *worker;
+    bool open, paused;
+};
+
+struct http_worker {
+    struct http_server *server;
+    struct loop *loop;
+    struct os_thread thread;
+    struct http_listener *listeners;   /* [server->n_listen] */
+    struct list conns;                 /* all, oldest first */
+    struct list idle;                  /* struct conn.idle_node, longest idle first */
+    struct list pool;                  /* struct req.node, unused */
+    uint32_t n_pool, n_out, n_refused; /* unused requests; requests in use; refused connections under way */
+    struct slab *slabs[HTTP_SLABS];
+    uint32_t n_slabs;
+    size_t slabs_bytes;
+    struct http_limits limits;
+    struct http1_limits wire_limits;
+    struct rand rand;
+    struct buf scratch; /* reply heads are built here */
+    uint8_t *read_buf;  /* [HTTP_READ_BYTES] */
+    char date[32];      /* IMF-fixdate, without the name */
+    uint64_t date_until_ns;
+    struct loop_timer accept_timer, stop_timer;
+    struct loop_task drain_task, stop_task;
+    int placeholder_fd;
+    bool draining, stopping, abandoned;
+    _Atomic bool drain_posted, stop_posted;
+};
+
+struct http_server {
+    struct http_handler handler;
+    struct http_metrics m;
+    struct logger *log;
+    char *name, *server_header;
+    struct os_addr *addrs; /* [n_listen], as bound */
+    char (*address_texts)[OS_ADDR_TEXT_BYTES];
+    size_t n_listen;
+    uint32_t n_workers;
+    struct http_worker *workers;
+    _Atomic uint64_t connections;
+    _Atomic uint64_t body_bytes; /* held in body slabs */
+    _Atomic bool stopped;
+};
+
+enum conn_state { CONN_OPEN, CONN_LINGER, CONN_CLOSED };
+
+enum conn_deadline { DEADLINE_NONE, DEADLINE_IDLE, DEADLINE_HEADER, DEADLINE_BODY, DEADLINE_WRITE, DEADLINE_LINGER };
+
+struct conn {
+    struct loop_fd watch;
+    struct loop_timer timer;
+    struct loop_task flush_task, free_task;
+    struct list node, idle_node;
+    struct http_worker *w;
+    struct list reqs; /* struct req.node: being read, waiting, being answered */
+    struct req *cur;  /* the one being read; it is the last of reqs */
+    char *pend;       /* input that had to wait while reading was paused */
+    uint32_t pend_n, n_reqs, served;
+    uint32_t discarded;
+    enum conn_state state;
+    enum conn_deadline deadline_kind;
+    uint64_t deadline_ns, wrote_ns, idle_since_ns;
+    bool corked;        /* input is being parsed: replies wait for the end of it */
+    bool closing;       /* no further request is read; input is discarded */
+    bool paused;        /* the pipeline is full */
+    bool eof;           /* the peer's end was read */
+    bool half;          /* the peer's end is known, maybe with unread input before it */
+    bool probed;        /* ... and an interim reply was sent to learn whether it still listens */
+    bool blocked;       /* the socket's buffer is full */
+    bool want_continue; /* cur waits for "100 Continue" */
+    bool refused, is_unix, flush_queued;
+    struct http1_parser parser; /* of cur */
+    char peer[56];
+};
+
+/* A part of a reply on its way out: optional text in front, bytes, optional CRLF behind (chunks). */
+struct piece {
+    struct piece *next;
+    struct slice s;
+    uint8_t head_n, crlf;
+    char head[HTTP1_CHUNK_HEAD_BYTES];
+};
+
+enum req_state {
+    REQ_READING, /* head or body under way */
+    REQ_WAITING, /* on_request was called */
+    REQ_STREAM,  /* the reply has begun */
+    REQ_REPLIED, /* the reply is complete, maybe not written */
+};
+
+struct req {
+    struct http_request pub;
+    struct list node;  /* of conn.reqs, or of the worker's pool */
+    struct conn *conn; /* NULL: gone */
+    struct http_worker *w;
+    struct arena arena;
+    uint32_t holds;
+    enum req_state state;
+    bool announced; /* on_headers time has passed: on_complete is due */
+    bool gone_told, keep_alive, http10, head_only, close_after, chunked_out, waits_writable;
+    /* body coming in */
+    struct slab *slab;
+    size_t slab_charged; /* counted in server->body_bytes */
+    uint64_t body_started_ns, body_wire_bytes;
+    struct coding *coding;
+    /* reply going out */
+    struct piece *out, **out_tail, *spare;
+    size_t out_skip;  /* written bytes of the first piece */
+    size_t out_bytes; /* queued and not written */
+    void (*on_writable)(struct http_request *r);
+};
+
+/* --- http_server.c --- */
+void http__limit(struct http_worker *w, enum http_limit l);
+/* A connection has closed: descriptors are free again, accepting may go on. */
+void http__accept_resume(struct http_worker *w);
+/* Ends the worker's loop when it is stopping and nothing is out any more. */
+void http__worker_check_stop(struct http_worker *w);
+
+/* --- http_conn.c --- */
+void http__conn_open(struct http_worker *w, int fd, const struct os_addr *peer, bool refused);
+/* At once; `c` stays readable until the end of the iteration. Its requests are told. */
+void http__conn_close(struct conn *c);
+/* Write what can be written, read on where that made room, set interest and deadline. Every entry from outside ends here. */
+void http__conn_pump(struct conn *c);
+/* Input of the connection ends here (error, Connection: close): the rest is discarded. */
+void http__conn_stop_reading(struct conn *c);
+/* The last reply is out: tell the peer that no more comes, and wait a little for its own end, so that what it still sends does not
+ * reset the connection under the reply. */
+void http__conn_linger(struct conn *c);
+void http__conn_drain(struct conn *c);
+
+/* --- http_out.c --- */
+/* Write queued replies in order. Finishes requests whose reply is out. False: the connection was closed or shut down. */
+bool http__flush(struct conn *c);
+/* "100 Continue", before or while the first request is read or worked on. */
+void http__send_continue(struct conn *c);
+void http__reply_error(struct req *q, int status, const char *text, uint32_t retry_after_s, bool announced);
+const char *http__date(struct http_worker *w);
+
+/* --- http_req.c --- */
+struct req *http__req_begin(struct conn *c); /* NULL: out of memory */
+/* The head is parsed: fill the public part, ask the handler. 0, or an HTTP status to refuse with and `err`. */
+int http__req_head(struct req *q, const struct http1_parser *p, struct error *err);
+/* Body bytes as received. 0, or an HTTP status. */
+int http__req_body(struct req *q, const struct http1_parser *p, const char *data, size_t n, struct error *err);
+/* Where body bytes may be read to directly (identity body of known length), and how many; 0: nowhere. */
+size_t http__req_body_room(struct req *q, const struct http1_parser *p, uint8_t **at, int *status, struct error *err);
+/* The body is complete. 0, or an HTTP status. */
+int http__req_end(struct req *q, struct error *err);
+void http__req_run(struct req *q); /* calls on_request */
+/* Its reply is written or dropped: on_complete, and back to the pool unless held. */
+void http__req_finish(struct req *q);
+/* The connection is gone: tell the handler once; what nobody waits for is freed. */
+void http__req_gone(struct req *q);
+/* Frees the body; drops the queued reply. */
+void http__req_drop_out(struct req *q);
+void http__pool_release(struct http_worker *w);
+
+static inline struct req *http__req_of(struct http_request *r)
+{
+    return (struct req *)r;
+}
+static_assert(offsetof(struct req, pub) == 0, "a request's public part is its beginning");
+
+#endif

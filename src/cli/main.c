@@ -1,8 +1,65 @@
 /* main.c: only dispatches to a subcommand. */
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-int main(void)
+#include "cli/commands.h"
+#include "conf/suggest.h"
+
+static const struct cli_command *const commands[] = {
+    &command_config,
+    &command_version,
+};
+#define N_COMMANDS (sizeof commands / sizeof *commands)
+
+static int print_help(FILE *f)
 {
-    printf("inferd %s\n", INFERD_VERSION);
-    return 0;
+    struct cli_style style = cli_style(f);
+    fprintf(f, "%sinferd%s serves machine-learning models.\n\n%susage:%s inferd COMMAND [options]\n\n", style.bold, style.off,
+            style.bold, style.off);
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        fprintf(f, "  %s%-8s%s  %s\n", style.cyan, commands[i]->name, style.off, commands[i]->summary);
+    fprintf(f, "  %s%-8s%s  %s\n\n", style.cyan, "help", style.off,
+            "Print this text, or that of a command: inferd help COMMAND.");
+    fprintf(f, "Start with: inferd serve ./models\nExit codes: 0 done, 1 failed, 2 the command line is wrong.\n");
+    return CLI_OK;
+}
+
+static const struct cli_command *find(const char *name)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        if (strcmp(name, commands[i]->name) == 0)
+            return commands[i];
+    return NULL;
+}
+
+static int unknown(const char *name)
+{
+    struct suggest s;
+    char hint[96];
+    suggest_init(&s, str_of(name));
+    for (size_t i = 0; i < N_COMMANDS; i++)
+        suggest_offer(&s, commands[i]->name);
+    cli_fail("there is no command '%s'%s", name, suggest_text(&s, hint, sizeof hint));
+    fprintf(stderr, "See: inferd help\n");
+    return CLI_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return CLI_USAGE;
+    }
+    const char *name = argv[1];
+    bool help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
+    if (help && argc < 3)
+        return print_help(stdout);
+    if (strcmp(name, "--version") == 0)
+        name = "version";
+    const struct cli_command *command = find(help ? argv[2] : name);
+    if (!command)
+        return unknown(help ? argv[2] : name);
+    if (help)
+        return command->run(command, 2, (char *[]){argv[2], (char[]){"--help"}, NULL});
+    return command->run(command, argc - 1, argv + 1);
 }

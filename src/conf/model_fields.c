@@ -199,10 +199,19 @@ static int read_cut(struct reader *r, const struct node *n, void *base)
     return model_each(r, n, read_cut_item, base);
 }
 
+/* A hint for frameworks that inferd doesn't have; but a misspelt one is a mistake all the same. */
+static int read_format(struct reader *r, const struct node *n, void *base)
+{
+    static const char *const words[] = {"FORMAT_NONE", "FORMAT_NHWC", "FORMAT_NCHW", NULL};
+    int v;
+    (void)base;
+    return model_read_enum(r, n, words, &v);
+}
+
 static const struct field input_fields[] = {
     STRING(struct config_io, name, "name"),
     CUSTOM("data_type", read_io_type),
-    IGNORED("format"),
+    CUSTOM("format", read_format),
     CUSTOM("dims", read_io_dims),
     NOT_SERVED("reshape"),
     NOT_SERVED("is_shape_tensor"),

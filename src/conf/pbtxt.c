@@ -323,6 +323,8 @@ static int field(struct scanner *s, struct node *message, struct map *names)
     struct node *v = value(s), *first;
     if (!v)
         return STATUS_INVALID;
+    if (c == '[' && v->first && v->first->kind != NODE_MAP)
+        return node_error(s->src.err, s->src.where, v->line, STATUS_INVALID, "':' is expected behind '%.*s'", STR_ARG(name));
     if (!accept(s, ','))
         (void)accept(s, ';');
     first = map_get(names, name);

@@ -131,6 +131,7 @@ static void refusals(void **state)
     refuses("a: 12abc", "c.pbtxt:1: not a number");
     refuses("a: 1.2.3", "c.pbtxt:1: not a number");
     refuses("a: .", "c.pbtxt:1: not a number");
+    refuses("a [1]", "c.pbtxt:1: ':' is expected behind 'a'"); /* only messages may leave it out */
     refuses("a: [1, 2", "c.pbtxt:1: ',' or ']' is expected in the list");
     refuses("a: [1,]", "c.pbtxt:1: a value is expected here");
     refuses("a: [[1]]", "c.pbtxt:1: a list in a list is not accepted");

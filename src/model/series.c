@@ -105,6 +105,7 @@ static struct series *make(struct series_table *t, struct str model, struct str 
     if (!s)
         return NULL;
     s->refs = 1;
+    s->metrics = t->metrics;
     s->model = strndup(model.p, model.n);
     s->version = strndup(version.p, version.n);
     if (!s->model || !s->version) {

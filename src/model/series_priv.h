@@ -9,12 +9,14 @@
 #include <stdatomic.h>
 
 #include "base/list.h"
+#include "base/status.h"
 #include "model/infer.h"
 #include "model/registry.h"
 #include "obs/metrics.h"
 #include "os/thread.h"
 
 enum series_where { WHERE_ADMISSION, WHERE_QUEUE, WHERE_RUNNING, WHERE_COUNT };
+enum series_phase { PHASE_DECODE, PHASE_ENCODE, PHASE_REQUEST, SERIES_PHASES };
 enum series_reject { REJECT_MODEL, REJECT_TOTAL, REJECT_COUNT };
 
 struct atomic_duration {
@@ -29,6 +31,11 @@ struct series {
     struct metric *rows, *executions, *queue_rows, *queue_bytes, *instances, *busy_us, *memory, *cache_hits, *cache_misses;
     struct metric *cancelled[WHERE_COUNT], *deadline[WHERE_COUNT], *rejected[REJECT_COUNT];
     struct metric_histogram *batch_rows, *queue_s, *batch_wait_s, *compute_s;
+
+    /* made at their first use, by record.c */
+    _Atomic(struct metric *) requests[MODEL_PROTOCOL_COUNT][STATUS_COUNT];
+    _Atomic(struct metric_histogram *) phases[MODEL_PROTOCOL_COUNT][SERIES_PHASES];
+    struct metrics *metrics; /* NULL: nothing is exported */
 
     _Atomic uint64_t last_inference_ms, inference_count, execution_count;
     struct atomic_duration success, fail, queue, input, infer, output, cache_hit, cache_miss;

@@ -1,0 +1,76 @@
+/* admin.c: the admin listener and the metrics page. What an admin call does is the server's business (callbacks given in
+ * api_options); here is only its HTTP. */
+#include "api/api_priv.h"
+#include "base/status.h"
+#include "wire/json.h"
+
+void api__metrics(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct buf out;
+    (void)call;
+    buf_init(&out);
+    metrics_render(a->o.metrics, &out);
+    if (atomic_load_explicit(&a->triton_metrics, memory_order_relaxed))
+        api__render_triton(a, &out);
+    struct slice body = api__slice_from_buf(&out);
+    if (!body.p) {
+        http_reply_error(r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
+        return;
+    }
+    http_reply(r, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, 0, &body, 1);
+}
+
+void api__admin_reload(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct error err = {0};
+    struct buf out;
+    (void)call;
+    buf_init(&out);
+    int rc = a->o.reload ? a->o.reload(a->o.ctx, &out, &err)
+                         : error_set(&err, STATUS_UNIMPLEMENTED, "this server was started without a configuration file");
+    if (rc < 0) {
+        buf_release(&out);
+        api__reply_error(r, rc, &err);
+        return;
+    }
+    api__reply_json(r, 200, &out);
+}
+
+void api__admin_status(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct buf out;
+    (void)call;
+    buf_init(&out);
+    buf_printf(&out, "{\"in_flight\":%llu", (unsigned long long)api_in_flight(a));
+    if (a->o.status) {
+        buf_append_c(&out, ',');
+        a->o.status(a->o.ctx, &out);
+    }
+    buf_append_c(&out, '}');
+    api__reply_json(r, 200, &out);
+}
+
+void api__admin_log_level(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct error err = {0};
+    struct str name = {0};
+    enum log_level level = LOG_INFO;
+    struct json j = {0};
+    (void)call;
+    int rc = json_parse(&j, (struct str){(const char *)r->body.p, r->body.n}, NULL, &err);
+    if (rc == 0)
+        rc = json_get_str(j.root, "level", JSON_REQUIRED, &name, NULL, &err);
+    if (rc == 0 && !log_level_parse(name, &level))
+        rc = error_set(&err, STATUS_INVALID, "level \"%.*s\" is not known; accepted: debug, info, warn, error, off",
+                       STR_ARG(name));
+    if (rc == 0)
+        rc = a->o.set_log_level ? a->o.set_log_level(a->o.ctx, level, &err)
+                                : error_set(&err, STATUS_UNIMPLEMENTED, "the log level is fixed in this server");
+    json_release(&j);
+    if (rc < 0) {
+        api__reply_error(r, rc, &err);
+        return;
+    }
+    struct slice body = slice_borrow("{}", 2);
+    http_reply(r, 200, "application/json", NULL, 0, &body, 1);
+}

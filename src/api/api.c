@@ -1,0 +1,204 @@
+/* api.c: from a parsed HTTP request to the handler of its route, and the shape of every error.
+ *
+ * on_headers routes before the body is read, so an unknown path or method is refused without taking its body in; the
+ * result stays in the request's arena for on_request. Counting by route and code happens at on_complete, once a reply is
+ * written or dropped. */
+#include "api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api_priv.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "model/registry.h"
+#include "obs/access_log.h"
+#include "os/clock.h"
+
+static const route_handler handlers[ROUTE_COUNT] = {
+    [ROUTE_SERVER_METADATA] = api__server_metadata,
+    [ROUTE_LIVE] = api__live,
+    [ROUTE_READY] = api__ready,
+    [ROUTE_MODEL_METADATA] = api__model_metadata,
+    [ROUTE_MODEL_READY] = api__model_ready,
+    [ROUTE_MODEL_CONFIG] = api__model_config,
+    [ROUTE_MODEL_STATS] = api__model_stats,
+    [ROUTE_ALL_STATS] = api__all_stats,
+    [ROUTE_INFER] = api__infer,
+    [ROUTE_INDEX] = api__index,
+    [ROUTE_LOAD] = api__load,
+    [ROUTE_UNLOAD] = api__unload,
+    [ROUTE_METRICS] = api__metrics,
+    [ROUTE_ADMIN_RELOAD] = api__admin_reload,
+    [ROUTE_ADMIN_STATUS] = api__admin_status,
+    [ROUTE_ADMIN_LOG_LEVEL] = api__admin_log_level,
+};
+
+/* Bodies other than inference are small JSON documents. */
+#define CONTROL_BODY_BYTES (1u << 20)
+
+static int on_headers(void *ctx, struct http_request *r, struct error *err)
+{
+    struct api_listener *l = ctx;
+    struct api_call *call = ARENA_NEW(r->arena, struct api_call);
+    const char *allow = NULL;
+    if (!call)
+        return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
+    call->api = l->api;
+    r->user = call;
+    int rc = route_match(r, l->surface, &call->match, &allow, err);
+    if (rc < 0)
+        return rc;
+    r->log_model = call->match.model;
+    r->log_version = call->match.version;
+    if (call->match.id != ROUTE_INFER && r->body_limit_bytes > CONTROL_BODY_BYTES)
+        r->body_limit_bytes = CONTROL_BODY_BYTES;
+    return 0;
+}
+
+static void on_request(void *ctx, struct http_request *r)
+{
+    struct api_listener *l = ctx;
+    struct api_call *call = r->user;
+    ASSERT(call && handlers[call->match.id]);
+    call->times.received_ns = r->received_ns;
+    handlers[call->match.id](l->api, r, call);
+}
+
+static const char *on_error(void *ctx, struct http_request *r, int status, const char *text, struct buf *body)
+{
+    (void)ctx, (void)r, (void)status;
+    buf_append_z(body, "{\"error\":");
+    buf_append_json_str(body, str_of(text));
+    buf_append_z(body, "}");
+    return "application/json";
+}
+
+static void count(struct api *a, enum route_id route, int code)
+{
+    char text[8];
+    if (code < 0 || code >= API_CODES)
+        code = 0;
+    struct metric *m = atomic_load_explicit(&a->requests[route][code], memory_order_acquire);
+    if (!m) {
+        snprintf(text, sizeof text, "%d", code);
+        m = metrics_series(a->requests_family, (const char *const[]){"http", route_name(route), text});
+        atomic_store_explicit(&a->requests[route][code], m, memory_order_release);
+    }
+    metric_inc(m);
+}
+
+/* One access record from what the request and its call know. */
+static void log_access(struct api *a, const struct http_request *r, const struct api_call *call, uint64_t now_ns)
+{
+    const struct infer_times *t = &call->times;
+    struct access_record e;
+    uint64_t total = r->first_byte_ns && now_ns > r->first_byte_ns ? now_ns - r->first_byte_ns : 0;
+    memset(&e, 0, offsetof(struct access_record, request_id));
+    e.wall_ns = os_wall_ns() - total;
+    e.bytes_in = r->wire_in_bytes;
+    e.bytes_out = r->wire_out_bytes;
+    e.queue_ns = t->queued_ns && t->batched_ns > t->queued_ns ? t->batched_ns - t->queued_ns : 0;
+    e.compute_ns = t->input_ns && t->computed_ns > t->input_ns ? t->computed_ns - t->input_ns : 0;
+    e.total_ns = total;
+    e.status = (uint16_t)(r->gone ? 499 : r->reply_status);
+    ACCESS_SET(e.request_id, r->request_id);
+    ACCESS_SET(e.peer, r->peer);
+    ACCESS_SET(e.method, r->method_text);
+    ACCESS_SET(e.path, r->path);
+    ACCESS_SET(e.protocol, STR("http"));
+    ACCESS_SET(e.model, r->log_model);
+    ACCESS_SET(e.version, r->log_version);
+    ACCESS_SET(e.error, call->status < 0 ? str_of(status_name(call->status)) : STR(""));
+    ACCESS_SET(e.traceparent, r->traceparent);
+    access_log_write(a->o.access, &e);
+}
+
+static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
+{
+    static const struct api_call unrouted = {.match = {.id = ROUTE_NONE}};
+    struct api_listener *l = ctx;
+    const struct api_call *call = r->user ? r->user : &unrouted;
+    count(l->api, call->match.id, r->gone ? 499 : r->reply_status);
+    if (l->api->o.access)
+        log_access(l->api, r, call, now_ns);
+}
+
+struct api *api_create(const struct api_options *o)
+{
+    static const char *const labels[] = {"protocol", "route", "code", NULL};
+    struct api *a = calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    a->o = *o;
+    atomic_init(&a->triton_metrics, o->triton_metrics);
+    a->requests_family = metrics_family(o->metrics, METRIC_COUNTER, "inferd_api_requests_total",
+                                        "Requests answered, by protocol, route and status code (499: the client left first).",
+                                        labels, NULL, 0);
+    for (int i = 0; i < 3; i++)
+        a->listener[i] = (struct api_listener){a, (enum api_surface)(1 << i)};
+    return a;
+}
+
+void api_destroy(struct api *a) { free(a); }
+
+void api_handler(struct api *a, enum api_surface surface, struct http_handler *out)
+{
+    struct api_listener *l = &a->listener[surface == API_HTTP ? 0 : surface == API_METRICS ? 1 : 2];
+    *out = (struct http_handler){on_headers, on_request, on_error, on_complete, l};
+}
+
+/* The phase is a single word; release pairs with the acquire in readers only to order what was set up before it. */
+void api_set_phase(struct api *a, enum api_phase phase) { atomic_store_explicit(&a->phase, phase, memory_order_release); }
+
+void api_set_triton_metrics(struct api *a, bool on) { atomic_store_explicit(&a->triton_metrics, on, memory_order_relaxed); }
+
+uint64_t api_in_flight(const struct api *a) { return atomic_load_explicit(&a->in_flight, memory_order_relaxed); }
+
+static void free_moved(struct slab *s)
+{
+    free(s->data);
+    free(s);
+}
+
+struct slice api__slice_from_buf(struct buf *b)
+{
+    struct slab *s = b->failed || !b->p ? NULL : malloc(sizeof *s);
+    if (!s) {
+        buf_release(b);
+        return (struct slice){0};
+    }
+    *s = (struct slab){.free_fn = free_moved, .cap = b->cap, .n = b->n, .data = (uint8_t *)b->p};
+    atomic_init(&s->refs, 1);
+    buf_init(b);
+    return (struct slice){s->data, s->n, s};
+}
+
+void api__reply_json(struct http_request *r, int http_status, struct buf *body)
+{
+    struct slice s = api__slice_from_buf(body);
+    if (!s.p) {
+        http_reply_error(r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
+        return;
+    }
+    http_reply(r, http_status, "application/json", NULL, 0, &s, 1);
+}
+
+void api__reply_error(struct http_request *r, int status, const struct error *err)
+{
+    uint32_t retry_s = status == STATUS_EXHAUSTED || status == STATUS_UNAVAILABLE || status == STATUS_NOMEM ? 1 : 0;
+    http_reply_error(r, status, err->text, retry_s);
+}
+
+struct model_version *api__find(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct model_version *v;
+    struct error err = {0};
+    int rc = registry_find(a->o.registry, call->match.model, call->match.version, &v, &err);
+    if (rc < 0) {
+        api__reply_error(r, rc, &err);
+        return NULL;
+    }
+    return v;
+}

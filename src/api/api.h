@@ -1,0 +1,59 @@
+/* api.h: the protocols, as handlers for net's HTTP servers. One `struct api` serves every listener.
+ *
+ * Created once by the server, immutable afterwards except for atomics; used by all I/O threads at once. It owns nothing it
+ * is given. */
+#ifndef INFERD_API_API_H
+#define INFERD_API_API_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "api/route.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "net/http.h"
+
+struct registry;
+struct metrics;
+struct access_log;
+struct api;
+
+/* Where the process is in its life; written by the control thread, read by health answers. */
+enum api_phase { API_STARTING, API_SERVING, API_STOPPING };
+
+struct api_options {
+    struct registry *registry;
+    struct metrics *metrics;
+    struct logger *log;
+    struct access_log *access; /* NULL: no access log */
+    const char *name, *version; /* of the server, for GET /v2 */
+    bool triton_metrics;        /* also render nv_inference_*; may be changed later */
+    /* POST /admin/reload: apply the configuration again; `report` gets JSON that lists what was applied and what needs a
+     * restart. Called on an I/O thread of the admin listener; must not take longer than reading a file. */
+    int (*reload)(void *ctx, struct buf *report, struct error *err);
+    /* POST /admin/log-level: may be NULL. */
+    int (*set_log_level)(void *ctx, enum log_level level, struct error *err);
+    /* GET /admin/status: members of a JSON object, without braces. May be NULL. */
+    void (*status)(void *ctx, struct buf *out);
+    void *ctx;
+};
+
+/* Registers its metric families. NULL when out of memory. */
+struct api *api_create(const struct api_options *o);
+/* No server may use it any more. */
+void api_destroy(struct api *a);
+
+/* The handler for a listener; `ctx` inside refers to `a`. */
+void api_handler(struct api *a, enum api_surface surface, struct http_handler *out);
+
+/* Any thread. */
+void api_set_triton_metrics(struct api *a, bool on);
+
+/* Any thread. */
+void api_set_phase(struct api *a, enum api_phase phase);
+
+/* Inference requests between arrival and reply. Any thread. */
+uint64_t api_in_flight(const struct api *a);
+
+#endif

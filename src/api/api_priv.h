@@ -1,0 +1,73 @@
+/* api_priv.h: for api/'s own files only: the api object, the state of one call, and small reply helpers. */
+#ifndef INFERD_API_API_PRIV_H
+#define INFERD_API_API_PRIV_H
+
+#include <stdatomic.h>
+
+#include "api/api.h"
+#include "model/infer.h"
+#include "obs/metrics.h"
+
+#define API_CODES 600 /* HTTP status codes that can be counted */
+
+struct api_listener {
+    struct api *api;
+    enum api_surface surface;
+};
+
+struct api {
+    struct api_options o;
+    struct api_listener listener[3]; /* http, metrics, admin */
+    _Atomic int phase;
+    _Atomic bool triton_metrics;
+    _Atomic uint64_t in_flight;
+    struct metric_family *requests_family;
+    /* By route and status code, made at the first use; racing makers get the same handle from the registry. */
+    _Atomic(struct metric *) requests[ROUTE_COUNT][API_CODES];
+};
+
+struct infer_call; /* infer.c */
+
+/* State of one request, in its arena, at http_request.user. */
+struct api_call {
+    struct api *api;
+    struct route_match match;
+    struct infer_times times; /* zero but for received_ns unless the route is infer */
+    int status; /* of the inference; 0 elsewhere */
+    struct infer_call *infer; /* while an inference is under way */
+};
+
+/* One handler a route; runs on the I/O thread and leads to exactly one reply. */
+typedef void (*route_handler)(struct api *a, struct http_request *r, struct api_call *call);
+
+void api__live(struct api *a, struct http_request *r, struct api_call *call);
+void api__ready(struct api *a, struct http_request *r, struct api_call *call);
+void api__server_metadata(struct api *a, struct http_request *r, struct api_call *call);
+void api__model_metadata(struct api *a, struct http_request *r, struct api_call *call);
+void api__model_ready(struct api *a, struct http_request *r, struct api_call *call);
+void api__model_config(struct api *a, struct http_request *r, struct api_call *call);
+void api__model_stats(struct api *a, struct http_request *r, struct api_call *call);
+void api__all_stats(struct api *a, struct http_request *r, struct api_call *call);
+void api__infer(struct api *a, struct http_request *r, struct api_call *call);
+void api__index(struct api *a, struct http_request *r, struct api_call *call);
+void api__load(struct api *a, struct http_request *r, struct api_call *call);
+void api__unload(struct api *a, struct http_request *r, struct api_call *call);
+void api__metrics(struct api *a, struct http_request *r, struct api_call *call);
+void api__admin_reload(struct api *a, struct http_request *r, struct api_call *call);
+void api__admin_status(struct api *a, struct http_request *r, struct api_call *call);
+void api__admin_log_level(struct api *a, struct http_request *r, struct api_call *call);
+
+/* Append the nv_inference_* families for every ready version. */
+void api__render_triton(struct api *a, struct buf *out);
+
+/* Reply with `body`, which is released. A failed (out of memory) body becomes 503. */
+void api__reply_json(struct http_request *r, int http_status, struct buf *body);
+/* Move a buffer's bytes into a slab-owned slice without copying; the buffer is empty afterwards. p == NULL: out of memory. */
+struct slice api__slice_from_buf(struct buf *b);
+/* Reply with err->text under `status`. */
+void api__reply_error(struct http_request *r, int status, const struct error *err);
+
+/* Look up the model and version of the call; replies and returns NULL when it can't be served. The caller unrefs. */
+struct model_version *api__find(struct api *a, struct http_request *r, struct api_call *call);
+
+#endif

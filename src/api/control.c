@@ -1,0 +1,128 @@
+/* control.c: loading and unloading models at run time (explicit mode): Triton's model repository extension.
+ *
+ * Both answer when the work is done, so that a client that got 200 can rely on it; `?wait=false` answers 202 at once. The
+ * outcome arrives on a loader thread and travels to the request's I/O thread as a posted task. A waiter is heap memory of its
+ * own, because the task may run after the client left. Model files can't be sent over the API: parameters "file:..." are
+ * refused. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/api_priv.h"
+#include "base/status.h"
+#include "model/registry.h"
+#include "wire/json.h"
+
+struct waiter {
+    struct loop_task task;
+    struct loop *loop;
+    struct http_request *request; /* held */
+    int status;
+    char text[ERROR_TEXT_BYTES];
+};
+
+static void reply_outcome(struct loop_task *t)
+{
+    struct waiter *w = CONTAINER_OF(t, struct waiter, task);
+    struct http_request *r = w->request;
+    if (w->status < 0) {
+        http_reply_error(r, w->status, w->text, 0);
+    } else {
+        struct slice body = slice_borrow("{}", 2);
+        http_reply(r, 200, "application/json", NULL, 0, &body, 1);
+    }
+    http_release(r);
+    free(w);
+}
+
+/* Loader thread. */
+static void on_done(void *ctx, int status, const char *text)
+{
+    struct waiter *w = ctx;
+    w->status = status;
+    strncpy(w->text, text ? text : "", sizeof w->text - 1);
+    loop_post(w->loop, &w->task);
+}
+
+static bool wants_wait(const struct http_request *r)
+{
+    struct str rest = r->query, part;
+    while (rest.p && str_cut(&rest, '&', &part))
+        if (str_eq(part, STR("wait=false")) || str_eq(part, STR("wait=0")))
+            return false;
+    return true;
+}
+
+/* The inline config of a load body, copied into the arena; empty when there is none. */
+static int parse_load_body(struct http_request *r, struct str *config, struct error *err)
+{
+    struct json j;
+    yyjson_val *params = NULL;
+    *config = (struct str){0};
+    if (!r->body.n)
+        return 0;
+    int rc = json_parse(&j, (struct str){(const char *)r->body.p, r->body.n}, NULL, err);
+    if (rc < 0)
+        return rc;
+    rc = json_get_obj(j.root, "parameters", JSON_OPTIONAL, &params, NULL, err);
+    size_t i, n;
+    yyjson_val *key, *value;
+    yyjson_obj_foreach(params, i, n, key, value)
+    {
+        struct str name = json_str(key);
+        if (rc < 0)
+            break;
+        if (str_starts(name, STR("file:")))
+            rc = error_set(err, STATUS_INVALID, "parameter \"%.*s\": model files are not accepted over the API; put them in "
+                                                "the model repository",
+                           STR_ARG(name));
+        else if (str_eq(name, STR("config")))
+            rc = json_get_str(params, "config", JSON_REQUIRED, config, NULL, err);
+        else if (!str_eq(name, STR("unload_dependents")))
+            rc = error_set(err, STATUS_INVALID, "unknown parameter \"%.*s\"; accepted: \"config\"", STR_ARG(name));
+    }
+    if (rc == 0 && config->n) {
+        config->p = arena_strdup(r->arena, *config);
+        rc = config->p ? 0 : error_set(err, STATUS_NOMEM, "out of memory for this request");
+    }
+    json_release(&j);
+    return rc;
+}
+
+static struct waiter *make_waiter(struct http_request *r)
+{
+    struct waiter *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    w->task.run = reply_outcome;
+    w->loop = r->loop;
+    w->request = r;
+    http_hold(r);
+    return w;
+}
+
+static void change(struct api *a, struct http_request *r, struct api_call *call, bool load)
+{
+    struct error err = {0};
+    struct str config;
+    struct waiter *w = NULL;
+    bool wait = wants_wait(r);
+    int rc = parse_load_body(r, &config, &err);
+    if (rc == 0 && wait && !(w = make_waiter(r)))
+        rc = error_set(&err, STATUS_NOMEM, "out of memory for this request");
+    if (rc == 0)
+        rc = load ? registry_load(a->o.registry, call->match.model, config, w ? on_done : NULL, w, &err)
+                  : registry_unload(a->o.registry, call->match.model, w ? on_done : NULL, w, &err);
+    if (rc < 0) {
+        api__reply_error(r, rc, &err);
+        if (w) {
+            http_release(r);
+            free(w);
+        }
+    } else if (!wait) {
+        struct slice body = slice_borrow("{}", 2);
+        http_reply(r, 202, "application/json", NULL, 0, &body, 1);
+    }
+}
+
+void api__load(struct api *a, struct http_request *r, struct api_call *call) { change(a, r, call, true); }
+void api__unload(struct api *a, struct http_request *r, struct api_call *call) { change(a, r, call, false); }

@@ -1,0 +1,52 @@
+/* health.c: liveness and readiness, from atomics only: these answers never wait for a load, a queue or an engine.
+ *
+ * live:  200 as long as an I/O thread runs.
+ * ready: 200 when the process is past start, not stopping, and the registry says ready (its README defines the set); 503
+ *        otherwise. `?verbose` adds the state of every version. */
+#include "api/api_priv.h"
+#include "model/registry.h"
+
+void api__live(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct slice body = slice_borrow("{\"live\":true}", 13);
+    (void)a, (void)call;
+    http_reply(r, 200, "application/json", NULL, 0, &body, 1);
+}
+
+struct verbose {
+    struct buf *out;
+    bool comma;
+};
+
+static void append_row(void *ctx, const struct index_row *row)
+{
+    struct verbose *v = ctx;
+    buf_append_z(v->out, v->comma ? ",{\"model\":" : "{\"model\":");
+    v->comma = true;
+    buf_append_json_str(v->out, row->model);
+    buf_append_z(v->out, ",\"version\":");
+    buf_append_json_str(v->out, row->version);
+    buf_printf(v->out, ",\"state\":\"%s\",\"reason\":", version_state_name(row->state));
+    buf_append_json_str(v->out, row->reason);
+    buf_append_c(v->out, '}');
+}
+
+void api__ready(struct api *a, struct http_request *r, struct api_call *call)
+{
+    int phase = atomic_load_explicit(&a->phase, memory_order_acquire);
+    bool ready = phase == API_SERVING && registry_ready(a->o.registry);
+    (void)call;
+    if (str_eq(r->query, STR("verbose")) || str_starts(r->query, STR("verbose="))) {
+        static const char *const phases[] = {"starting", "serving", "stopping"};
+        struct buf out;
+        struct verbose v = {&out, false};
+        buf_init(&out);
+        buf_printf(&out, "{\"ready\":%s,\"phase\":\"%s\",\"models\":[", ready ? "true" : "false", phases[phase]);
+        registry_index(a->o.registry, false, append_row, &v);
+        buf_append_z(&out, "]}");
+        api__reply_json(r, ready ? 200 : 503, &out);
+        return;
+    }
+    struct slice body = ready ? slice_borrow("{\"ready\":true}", 14) : slice_borrow("{\"ready\":false}", 15);
+    http_reply(r, ready ? 200 : 503, "application/json", NULL, 0, &body, 1);
+}

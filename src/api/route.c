@@ -1,0 +1,187 @@
+/* route.c: the route table and its matcher. Linear over some twenty patterns, cheapest test first: the segment count. */
+#include "api/route.h"
+
+#include <string.h>
+
+#include "base/size.h"
+#include "base/status.h"
+
+#define SEGMENTS_MAX 8
+
+/* "{m}" captures a model name, "{v}" a version, label or semver. */
+struct route {
+    enum route_id id;
+    unsigned surfaces;
+    enum http_method method;
+    const char *segments[SEGMENTS_MAX];
+};
+
+static const struct route routes[] = {
+    {ROUTE_INFER, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "infer"}},
+    {ROUTE_INFER, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "versions", "{v}", "infer"}},
+    {ROUTE_LIVE, API_HTTP | API_METRICS | API_ADMIN, HTTP_GET, {"v2", "health", "live"}},
+    {ROUTE_READY, API_HTTP | API_METRICS | API_ADMIN, HTTP_GET, {"v2", "health", "ready"}},
+    {ROUTE_SERVER_METADATA, API_HTTP, HTTP_GET, {"v2"}},
+    {ROUTE_ALL_STATS, API_HTTP, HTTP_GET, {"v2", "models", "stats"}},
+    {ROUTE_MODEL_METADATA, API_HTTP, HTTP_GET, {"v2", "models", "{m}"}},
+    {ROUTE_MODEL_METADATA, API_HTTP, HTTP_GET, {"v2", "models", "{m}", "versions", "{v}"}},
+    {ROUTE_MODEL_READY, API_HTTP, HTTP_GET, {"v2", "models", "{m}", "ready"}},
+    {ROUTE_MODEL_READY, API_HTTP, HTTP_GET, {"v2", "models", "{m}", "versions", "{v}", "ready"}},
+    {ROUTE_MODEL_CONFIG, API_HTTP, HTTP_GET, {"v2", "models", "{m}", "config"}},
+    {ROUTE_MODEL_CONFIG, API_HTTP, HTTP_GET, {"v2", "models", "{m}", "versions", "{v}", "config"}},
+    {ROUTE_MODEL_STATS, API_HTTP, HTTP_GET, {"v2", "models", "{m}", "stats"}},
+    {ROUTE_MODEL_STATS, API_HTTP, HTTP_GET, {"v2", "models", "{m}", "versions", "{v}", "stats"}},
+    {ROUTE_INDEX, API_HTTP | API_ADMIN, HTTP_POST, {"v2", "repository", "index"}},
+    {ROUTE_LOAD, API_HTTP | API_ADMIN, HTTP_POST, {"v2", "repository", "models", "{m}", "load"}},
+    {ROUTE_UNLOAD, API_HTTP | API_ADMIN, HTTP_POST, {"v2", "repository", "models", "{m}", "unload"}},
+    {ROUTE_METRICS, API_METRICS, HTTP_GET, {"metrics"}},
+    {ROUTE_ADMIN_RELOAD, API_ADMIN, HTTP_POST, {"admin", "reload"}},
+    {ROUTE_ADMIN_STATUS, API_ADMIN, HTTP_GET, {"admin", "status"}},
+    {ROUTE_ADMIN_LOG_LEVEL, API_ADMIN, HTTP_POST, {"admin", "log-level"}},
+};
+
+static const char *const names[ROUTE_COUNT] = {
+    [ROUTE_NONE] = "none",
+    [ROUTE_SERVER_METADATA] = "server_metadata",
+    [ROUTE_LIVE] = "live",
+    [ROUTE_READY] = "ready",
+    [ROUTE_MODEL_METADATA] = "model_metadata",
+    [ROUTE_MODEL_READY] = "model_ready",
+    [ROUTE_MODEL_CONFIG] = "model_config",
+    [ROUTE_MODEL_STATS] = "model_stats",
+    [ROUTE_ALL_STATS] = "all_stats",
+    [ROUTE_INFER] = "infer",
+    [ROUTE_INDEX] = "repository_index",
+    [ROUTE_LOAD] = "repository_load",
+    [ROUTE_UNLOAD] = "repository_unload",
+    [ROUTE_METRICS] = "metrics",
+    [ROUTE_ADMIN_RELOAD] = "admin_reload",
+    [ROUTE_ADMIN_STATUS] = "admin_status",
+    [ROUTE_ADMIN_LOG_LEVEL] = "admin_log_level",
+};
+
+const char *route_name(enum route_id id) { return names[id]; }
+
+static int hex_value(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Percent-decode one segment. Most have nothing to decode and are returned as they stand. */
+static int decode_segment(struct str raw, struct arena *a, struct str *out, struct error *err)
+{
+    if (!raw.n || !memchr(raw.p, '%', raw.n)) {
+        *out = raw;
+        return 0;
+    }
+    char *p = arena_alloc(a, raw.n);
+    size_t n = 0;
+    if (!p)
+        return error_set(err, STATUS_NOMEM, "out of memory while decoding the path");
+    for (size_t i = 0; i < raw.n; i++) {
+        if (raw.p[i] != '%') {
+            p[n++] = raw.p[i];
+            continue;
+        }
+        int hi = i + 2 < raw.n ? hex_value(raw.p[i + 1]) : -1, lo = i + 2 < raw.n ? hex_value(raw.p[i + 2]) : -1;
+        if (hi < 0 || lo < 0 || (hi | lo) == 0)
+            return error_set(err, STATUS_INVALID, "the path has a malformed percent escape");
+        p[n++] = (char)(hi << 4 | lo);
+        i += 2;
+    }
+    *out = (struct str){p, n};
+    return 0;
+}
+
+/* Split into decoded segments; one trailing slash is forgiven. More segments than any route has: *n is 0. */
+static int split(const struct http_request *r, struct str seg[SEGMENTS_MAX], size_t *n, struct error *err)
+{
+    struct str rest = r->path, part;
+    *n = 0;
+    if (!rest.n || rest.p[0] != '/')
+        return 0;
+    rest = (struct str){rest.p + 1, rest.n - 1};
+    if (rest.n && rest.p[rest.n - 1] == '/')
+        rest.n--;
+    while (str_cut(&rest, '/', &part)) {
+        if (*n == SEGMENTS_MAX) {
+            *n = 0;
+            return 0;
+        }
+        int rc = decode_segment(part, r->arena, &seg[*n], err);
+        if (rc < 0)
+            return rc;
+        ++*n;
+    }
+    return 0;
+}
+
+static size_t count_segments(const struct route *t)
+{
+    size_t n = 0;
+    while (n < SEGMENTS_MAX && t->segments[n])
+        n++;
+    return n;
+}
+
+static bool match_segments(const struct route *t, const struct str *seg, size_t n, struct route_match *m)
+{
+    *m = (struct route_match){.id = t->id};
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(t->segments[i], "{m}") == 0)
+            m->model = seg[i];
+        else if (strcmp(t->segments[i], "{v}") == 0)
+            m->version = seg[i];
+        else if (!str_eqz(seg[i], t->segments[i]))
+            return false;
+    }
+    return true;
+}
+
+/* Captures are checked here, once: a name that can't be a model's is 404 like any unknown model. */
+static int check_captures(const struct route_match *m, struct error *err)
+{
+    if (m->model.p && !str_is_model_name(m->model))
+        return error_set(err, STATUS_NOT_FOUND, "unknown model: a model name has 1 to 128 characters of A-Z a-z 0-9 . _ -");
+    if (m->version.p && !str_is_model_name(m->version))
+        return error_set(err, STATUS_NOT_FOUND,
+                         "unknown version of model \"%.*s\": a version is an integer, a semantic version or a label",
+                         STR_ARG(m->model));
+    return 0;
+}
+
+static const char *allow_text(unsigned methods)
+{
+    bool get = methods & 1u << HTTP_GET, post = methods & 1u << HTTP_POST;
+    return get && post ? "GET, HEAD, POST" : get ? "GET, HEAD" : "POST";
+}
+
+int route_match(const struct http_request *r, enum api_surface surface, struct route_match *out, const char **allow,
+                struct error *err)
+{
+    struct str seg[SEGMENTS_MAX];
+    size_t n;
+    unsigned other_methods = 0;
+    enum http_method method = r->method == HTTP_HEAD ? HTTP_GET : r->method;
+    *out = (struct route_match){0};
+    int rc = split(r, seg, &n, err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; n && i < COUNT_OF(routes); i++) {
+        const struct route *t = &routes[i];
+        if (!(t->surfaces & surface) || count_segments(t) != n || !match_segments(t, seg, n, out))
+            continue;
+        if (t->method == method)
+            return check_captures(out, err);
+        other_methods |= 1u << t->method;
+    }
+    *out = (struct route_match){0};
+    if (other_methods) {
+        *allow = allow_text(other_methods);
+        return error_set(err, STATUS_METHOD, "method %.*s is not allowed here; allowed: %s", STR_ARG(r->method_text), *allow);
+    }
+    return error_set(err, STATUS_NOT_FOUND, "no such resource; see GET /v2 for what this server speaks");
+}

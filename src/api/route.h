@@ -1,0 +1,52 @@
+/* route.h: the one table of what can be asked for, and the matcher over it. api/'s own.
+ *
+ * Every request becomes a route id here, before anything else looks at it: authorisation (edge), metrics, logs and limits are
+ * keyed by that id, never by the text of a path, so there is no second way in. A pattern is a list of literal segments and
+ * captures; a path matches when it has the same number of segments. Segments are percent-decoded one by one, so an encoded
+ * slash never makes a new segment, and captures that are not model names or version texts are refused before a lookup. */
+#ifndef INFERD_API_ROUTE_H
+#define INFERD_API_ROUTE_H
+
+#include "base/error.h"
+#include "base/str.h"
+#include "net/http.h"
+
+/* Where a route is served: a bit per listener. */
+enum api_surface { API_HTTP = 1, API_METRICS = 2, API_ADMIN = 4 };
+
+enum route_id {
+    ROUTE_NONE,
+    ROUTE_SERVER_METADATA,
+    ROUTE_LIVE,
+    ROUTE_READY,
+    ROUTE_MODEL_METADATA,
+    ROUTE_MODEL_READY,
+    ROUTE_MODEL_CONFIG,
+    ROUTE_MODEL_STATS,
+    ROUTE_ALL_STATS,
+    ROUTE_INFER,
+    ROUTE_INDEX,
+    ROUTE_LOAD,
+    ROUTE_UNLOAD,
+    ROUTE_METRICS,
+    ROUTE_ADMIN_RELOAD,
+    ROUTE_ADMIN_STATUS,
+    ROUTE_ADMIN_LOG_LEVEL,
+    ROUTE_COUNT,
+};
+
+struct route_match {
+    enum route_id id;
+    struct str model, version; /* captures, decoded, in the request's arena; empty when the route has none */
+};
+
+/* Match method and path of `r` for listener `surface`. NOT_FOUND: no such path here; METHOD: the path exists for another
+ * method (`allow` then lists them for the Allow header, a constant); INVALID: a malformed escape; NOMEM. HEAD matches
+ * GET routes. */
+int route_match(const struct http_request *r, enum api_surface surface, struct route_match *out, const char **allow,
+                struct error *err) MUST_CHECK;
+
+/* Constant name of a route for metrics and logs: "infer", "model_ready". */
+const char *route_name(enum route_id id);
+
+#endif

@@ -1,0 +1,56 @@
+/* server_priv.h: for cli/server*.c only: the parts of a running server. */
+#ifndef INFERD_CLI_SERVER_PRIV_H
+#define INFERD_CLI_SERVER_PRIV_H
+
+#include <stdatomic.h>
+
+#include "api/api.h"
+#include "base/log.h"
+#include "cli/engines.h"
+#include "cli/server.h"
+#include "net/http.h"
+#include "os/notify.h"
+#include "os/signals.h"
+#include "os/thread.h"
+
+struct retired_config {
+    struct config *config;
+    struct retired_config *next;
+};
+
+struct server {
+    struct server_options o;
+    /* The running configuration. Replaced under `reload_lock`; strings of older ones may still be referenced, so they are kept
+     * until the end (a reload is rare and a config is some kilobytes). */
+    struct config *config;
+    struct retired_config *retired;
+    struct os_mutex reload_lock;
+
+    struct log_sink *log_sink;
+    struct logger *log;
+    struct access_log *access;
+    struct metrics *metrics;
+    struct process_metrics *process_metrics;
+    struct engine *engines[CLI_ENGINES_MAX];
+    bool engines_open;
+    struct registry *registry;
+    struct api *api;
+    struct http_server *listeners[3]; /* http, metrics, admin; NULL where off */
+
+    struct os_signals signals;
+    struct os_notify notify;
+    struct os_thread control;
+    bool control_started;
+    _Atomic bool control_stop;
+    uint64_t started_ns;
+};
+
+/* server_start.c: build every part in order; on error the caller runs server__release on what there is. */
+int server__start(struct server *s, struct error *err) MUST_CHECK;
+void server__release(struct server *s);
+
+/* server_reload.c. Any thread. The report is JSON. */
+int server__reload(struct server *s, struct buf *report, struct error *err) MUST_CHECK;
+void server__limits(const struct config *c, struct http_limits *out);
+
+#endif

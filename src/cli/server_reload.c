@@ -1,0 +1,100 @@
+/* server_reload.c: applying a changed configuration to a running server.
+ *
+ * A reload builds a second configuration from the same file and flags, reconciles it with the running one (rows that can't change
+ * keep their value and are named), and hands the live rows to those who use them. A file with an error changes nothing. */
+#include <stdlib.h>
+
+#include "base/status.h"
+#include "cli/server_priv.h"
+#include "conf/options.h"
+#include "os/clock.h"
+
+void server__limits(const struct config *c, struct http_limits *out)
+{
+    *out = (struct http_limits){
+        .max_connections = c->limits.max_connections,
+        .max_header_bytes = c->limits.max_header_bytes,
+        .max_headers = c->limits.max_headers,
+        .max_url_bytes = c->limits.max_url_bytes,
+        .max_body_bytes = c->limits.max_body_bytes,
+        .max_inflate_ratio = c->limits.max_inflate_ratio,
+        .max_pipeline = c->limits.max_pipeline,
+        .max_requests = c->limits.max_requests,
+        .header_timeout_ns = c->limits.header_timeout,
+        .body_timeout_ns = c->limits.body_timeout,
+        .idle_timeout_ns = c->limits.idle_timeout,
+        .write_timeout_ns = c->limits.write_timeout,
+        .min_body_rate = c->limits.min_body_rate,
+    };
+}
+
+struct report {
+    struct buf applied, restart; /* JSON string lists, without brackets */
+};
+
+static void note_row(void *ctx, const struct option *row, bool applies)
+{
+    struct report *r = ctx;
+    struct buf *out = applies ? &r->applied : &r->restart;
+    if (out->n)
+        buf_append_c(out, ',');
+    buf_append_json_str(out, str_of(row->name));
+}
+
+/* Hand the live rows on. */
+static void apply(struct server *s)
+{
+    const struct config *c = s->config;
+    struct http_limits limits;
+    server__limits(c, &limits);
+    for (int i = 0; i < 3; i++)
+        if (s->listeners[i])
+            http_server_set_limits(s->listeners[i], &limits);
+    s->log->level = c->log.level;
+    api_set_triton_metrics(s->api, c->metrics.compat == CONFIG_COMPAT_TRITON);
+}
+
+static int replace(struct server *s, struct report *r, struct error *err)
+{
+    struct retired_config *old = calloc(1, sizeof *old);
+    struct config *fresh = calloc(1, sizeof *fresh);
+    int rc = old && fresh ? s->o.rebuild(s->o.ctx, fresh, err) : error_set(err, STATUS_NOMEM, "out of memory while reloading");
+    if (rc < 0) {
+        free(old);
+        free(fresh);
+        return rc;
+    }
+    rc = config_reconcile(fresh, s->config, note_row, r, err);
+    if (rc < 0) {
+        config_release(fresh);
+        free(old);
+        free(fresh);
+        return rc;
+    }
+    *old = (struct retired_config){s->config, s->retired};
+    s->retired = old;
+    s->config = fresh;
+    apply(s);
+    return 0;
+}
+
+int server__reload(struct server *s, struct buf *out, struct error *err)
+{
+    struct report r = {0};
+    if (!s->o.rebuild)
+        return error_set(err, STATUS_UNIMPLEMENTED, "this server has no configuration to read again");
+    os_mutex_lock(&s->reload_lock);
+    os_notify_reloading(&s->notify);
+    int rc = replace(s, &r, err);
+    os_notify_ready(&s->notify, "serving");
+    os_mutex_unlock(&s->reload_lock);
+    if (rc < 0)
+        LOG(s->log, LOG_ERROR, "reload_failed", LOG_S("reason", err->text));
+    else
+        LOG(s->log, LOG_INFO, "reloaded", LOG_S("applied", buf_z(&r.applied)), LOG_S("needs_restart", buf_z(&r.restart)));
+    if (rc == 0)
+        buf_printf(out, "{\"applied\":[%s],\"needs_restart\":[%s]}", buf_z(&r.applied), buf_z(&r.restart));
+    buf_release(&r.applied);
+    buf_release(&r.restart);
+    return rc;
+}

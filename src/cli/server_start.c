@@ -1,0 +1,284 @@
+/* server_start.c: from a checked configuration to a serving process, part by part, and back.
+ *
+ * Order: logs, process (descriptors, crash report), metrics, engines, registry (loads begin in the background), protocols,
+ * listeners, control thread. Each part only knows those before it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "base/status.h"
+#include "cli/server_priv.h"
+#include "conf/options.h"
+#include "model/registry.h"
+#include "obs/access_log.h"
+#include "obs/log_sink.h"
+#include "obs/metrics.h"
+#include "obs/process_metrics.h"
+#include "os/cgroup.h"
+#include "os/clock.h"
+#include "os/crash.h"
+#include "os/process.h"
+
+#define CONTROL_PERIOD_NS 100000000u
+#define LOG_RECORDS_PER_SECOND 200 /* of one event */
+#define DESCRIPTORS_BESIDE_CONNECTIONS 1024u
+
+static int no_memory(struct error *err) { return error_set(err, STATUS_NOMEM, "out of memory while starting"); }
+
+static uint32_t threads_or_quota(uint32_t configured)
+{
+    if (configured)
+        return configured;
+    struct os_cpu_limits cpu;
+    os_cpu_limits_read(&cpu);
+    return cpu.threads;
+}
+
+/* ---- logs and process ---- */
+
+static enum log_format format_of(int configured) { return configured == CONFIG_LOG_JSON ? LOG_FORMAT_JSON : LOG_FORMAT_TEXT; }
+
+static int start_logs(struct server *s, struct error *err)
+{
+    const struct config *c = s->config;
+    struct log_sink_options o = {
+        .path = c->log.file[0] ? c->log.file : NULL,
+        .format = format_of(c->log.format),
+        .level = (enum log_level)c->log.level,
+        .max_per_second = LOG_RECORDS_PER_SECOND,
+    };
+    int rc = log_sink_create(&o, &s->log_sink, err);
+    if (rc < 0)
+        return rc;
+    s->log = log_sink_logger(s->log_sink);
+    return 0;
+}
+
+static int start_access_log(struct server *s, struct error *err)
+{
+    const struct config *c = s->config;
+    struct access_log_options o = {
+        .path = strcmp(c->access_log.file, "-") == 0 ? "stdout" : c->access_log.file,
+        .format = format_of(c->access_log.format),
+        .slots = c->access_log.queue,
+        .metrics = s->metrics,
+        .log = s->log,
+    };
+    return c->access_log.file[0] ? access_log_create(&o, &s->access, err) : 0;
+}
+
+/* What can be refused by the system without being fatal is a warning. */
+static void prepare_process(struct server *s)
+{
+    const struct config *c = s->config;
+    struct error err = {0};
+    uint64_t want = (uint64_t)c->limits.max_connections + DESCRIPTORS_BESIDE_CONNECTIONS, got = 0;
+    if (os_fd_limit_raise(want, &got, &err) < 0 || got < want)
+        LOG(s->log, LOG_WARN, "descriptor_limit_low", LOG_U("wanted", want), LOG_U("limit", got),
+            LOG_S("hint", "raise the hard limit (ulimit -Hn, LimitNOFILE) or lower limits.max_connections"));
+    if (os_crash_install(c->state_dir[0] ? c->state_dir : NULL, INFERD_VERSION, &err) < 0)
+        LOG(s->log, LOG_WARN, "crash_folder_unusable", LOG_S("reason", err.text));
+    if (os_notify_open(&s->notify, &err) < 0)
+        LOG(s->log, LOG_WARN, "supervisor_unreachable", LOG_S("reason", err.text));
+}
+
+/* ---- engines ---- */
+
+/* Engines get every row of the configuration as text and take those they know. */
+static int open_engines(struct server *s, struct error *err)
+{
+    struct engine_option options[CONFIG_OPTIONS_MAX];
+    struct buf text[CONFIG_OPTIONS_MAX];
+    size_t n = 0;
+    int rc = 0;
+    for (size_t i = 0; i < option_count(); i++, n++) {
+        const struct option *row = option_at(i);
+        buf_init(&text[n]);
+        config_render_value(s->config, row, &text[n]);
+        if (strcmp(row->name, "compute.threads") == 0) {
+            buf_clear(&text[n]);
+            buf_append_u64(&text[n], threads_or_quota(s->config->compute.threads));
+        }
+        options[n] = (struct engine_option){str_of(row->name), str_of(buf_z(&text[n]))};
+        if (text[n].failed)
+            rc = no_memory(err);
+    }
+    if (rc == 0)
+        rc = cli_engines_open(options, n, s->log, s->engines, err);
+    s->engines_open = rc == 0;
+    for (size_t i = 0; i < n; i++)
+        buf_release(&text[i]);
+    return rc;
+}
+
+static int start_registry(struct server *s, struct error *err)
+{
+    const struct config *c = s->config;
+    struct registry_options o = {
+        .roots = c->repository.paths.v,
+        .n_roots = c->repository.paths.n,
+        .mode = (enum registry_mode)c->repository.mode,
+        .load = c->repository.load.v,
+        .n_load = c->repository.load.n,
+        .poll_interval_ns = c->repository.poll_interval,
+        .poll_settle_ns = c->repository.poll_settle,
+        .follow_symlinks = c->repository.follow_symlinks,
+        .strict_readiness = c->repository.strict_readiness,
+        .memory_limit_bytes = c->repository.memory_limit,
+        .queue_bytes_total = c->scheduler.queue_bytes,
+        .compute_threads = threads_or_quota(c->compute.threads),
+        .loader_threads = c->repository.loader_threads,
+        .hang_timeout_ns = c->scheduler.hang_timeout,
+        .default_deadline_ns = c->scheduler.default_deadline,
+        .engines = cli_engines,
+        .engine_state = s->engines,
+        .metrics = s->metrics,
+        .log = s->log,
+    };
+    return registry_create(&o, &s->registry, err);
+}
+
+/* ---- protocols and listeners ---- */
+
+static int reload_from_api(void *ctx, struct buf *report, struct error *err) { return server__reload(ctx, report, err); }
+
+static int set_log_level(void *ctx, enum log_level level, struct error *err)
+{
+    struct server *s = ctx;
+    (void)err;
+    s->log->level = level;
+    return 0;
+}
+
+static void append_status(void *ctx, struct buf *out)
+{
+    struct server *s = ctx;
+    buf_append_z(out, "\"version\":");
+    buf_append_json_str(out, str_of(INFERD_VERSION));
+    buf_append_z(out, ",\"build_id\":");
+    buf_append_json_str(out, str_of(os_build_id()));
+    buf_printf(out, ",\"uptime_s\":%.3f,\"rss_bytes\":%llu,\"compute_threads\":%u,\"connections\":%llu",
+               (double)(os_monotonic_ns() - s->started_ns) * 1e-9, (unsigned long long)os_process_rss_bytes(),
+               threads_or_quota(s->config->compute.threads),
+               (unsigned long long)(s->listeners[0] ? http_server_connections(s->listeners[0]) : 0));
+}
+
+static int start_api(struct server *s, struct error *err)
+{
+    struct api_options o = {
+        .registry = s->registry,
+        .metrics = s->metrics,
+        .log = s->log,
+        .access = s->access,
+        .name = "inferd",
+        .version = INFERD_VERSION,
+        .triton_metrics = s->config->metrics.compat == CONFIG_COMPAT_TRITON,
+        .reload = s->o.rebuild ? reload_from_api : NULL,
+        .set_log_level = set_log_level,
+        .status = append_status,
+        .ctx = s,
+    };
+    s->api = api_create(&o);
+    return s->api ? 0 : no_memory(err);
+}
+
+static int start_listener(struct server *s, int index, enum api_surface surface, const char *name,
+                          const struct config_list *listen, uint32_t threads, struct error *err)
+{
+    struct http_server_options o = {
+        .listen = listen->v,
+        .n_listen = listen->n,
+        .threads = threads,
+        .name = name,
+        .metrics = s->metrics,
+        .log = s->log,
+    };
+    if (!listen->n)
+        return 0;
+    server__limits(s->config, &o.limits);
+    api_handler(s->api, surface, &o.handler);
+    int rc = http_server_start(&o, &s->listeners[index], err);
+    if (rc < 0)
+        return rc;
+    for (size_t i = 0; i < listen->n; i++)
+        LOG(s->log, LOG_INFO, "listening", LOG_S("name", name), LOG_S("address", http_server_address(s->listeners[index], i)));
+    return 0;
+}
+
+static int start_listeners(struct server *s, struct error *err)
+{
+    const struct config *c = s->config;
+    int rc = start_listener(s, 0, API_HTTP, "http", &c->http.listen, threads_or_quota(c->http.threads), err);
+    if (rc == 0)
+        rc = start_listener(s, 1, API_METRICS, "metrics", &c->metrics.listen, 1, err);
+    if (rc == 0)
+        rc = start_listener(s, 2, API_ADMIN, "admin", &c->admin.listen, 1, err);
+    return rc;
+}
+
+/* ---- control thread ---- */
+
+static void control_main(void *arg)
+{
+    struct server *s = arg;
+    uint64_t next_watchdog = 0;
+    bool told_ready = false;
+    while (!atomic_load_explicit(&s->control_stop, memory_order_acquire)) {
+        uint64_t now = os_monotonic_ns();
+        registry_tick(s->registry, now);
+        if (!told_ready && registry_settled(s->registry)) {
+            told_ready = true;
+            os_notify_ready(&s->notify, "serving");
+            LOG(s->log, LOG_INFO, "serving", LOG_B("ready", registry_ready(s->registry)),
+                LOG_F("start_ms", (double)(now - s->started_ns) * 1e-6));
+        }
+        if (s->notify.watchdog_ns && now >= next_watchdog) {
+            os_notify_watchdog(&s->notify);
+            next_watchdog = now + s->notify.watchdog_ns / 2;
+        }
+        os_sleep_ns(told_ready ? CONTROL_PERIOD_NS : CONTROL_PERIOD_NS / 50);
+    }
+}
+
+int server__start(struct server *s, struct error *err)
+{
+    int rc = start_logs(s, err);
+    if (rc < 0)
+        return rc;
+    prepare_process(s);
+    s->metrics = metrics_create();
+    s->process_metrics = s->metrics ? process_metrics_create(s->metrics, INFERD_VERSION, os_build_id()) : NULL;
+    if (!s->process_metrics)
+        return no_memory(err);
+    rc = start_access_log(s, err);
+    if (rc == 0)
+        rc = open_engines(s, err);
+    if (rc == 0)
+        rc = start_registry(s, err);
+    if (rc == 0)
+        rc = start_api(s, err);
+    if (rc == 0)
+        rc = start_listeners(s, err);
+    if (rc == 0)
+        rc = os_thread_start(&s->control, "control", control_main, s, err);
+    s->control_started = rc == 0;
+    return rc;
+}
+
+void server__release(struct server *s)
+{
+    atomic_store_explicit(&s->control_stop, true, memory_order_release);
+    if (s->control_started)
+        os_thread_join(&s->control);
+    registry_destroy(s->registry);
+    for (int i = 0; i < 3; i++)
+        http_server_stop(s->listeners[i]);
+    api_destroy(s->api);
+    if (s->engines_open)
+        cli_engines_close(s->engines);
+    access_log_destroy(s->access);
+    process_metrics_destroy(s->process_metrics);
+    metrics_destroy(s->metrics);
+    log_sink_destroy(s->log_sink);
+    os_notify_close(&s->notify);
+}

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What ASSERT and WARN_ON call: print one line to stderr and abort; count, print where *seen is 0 and set it. Any thread. */
 _Noreturn void check_fail(const char *file, int line, const char *expr);
 bool check_warn(const char *file, int line, const char *expr, uint32_t *seen);
 

@@ -22,6 +22,7 @@ struct heap {
 
 void heap_init(struct heap *h, bool (*less)(const struct heap_node *, const struct heap_node *));
 void heap_node_init(struct heap_node *n);
+/* Whether `n` is in a heap (any heap). */
 bool heap_contains(const struct heap_node *n);
 /* `n` must not be in a heap. */
 void heap_push(struct heap *h, struct heap_node *n);

@@ -9,6 +9,7 @@ struct rand {
 };
 
 void rand_init(struct rand *r, uint64_t seed);
+/* The next 64 bits. */
 uint64_t rand_u64(struct rand *r);
 /* Uniform in [0, n), n > 0, without modulo bias. */
 uint64_t rand_below(struct rand *r, uint64_t n);

@@ -24,6 +24,7 @@ struct hdr *hdr_create(uint64_t highest);
 void hdr_destroy(struct hdr *h);
 void hdr_clear(struct hdr *h);
 
+/* Count one value, or `times` equal ones. Values over `highest` are counted as `highest` and in `clamped`. */
 void hdr_record(struct hdr *h, uint64_t value);
 void hdr_record_n(struct hdr *h, uint64_t value, uint64_t times);
 /* Record with correction for coordinated omission: a closed-loop client that meant to send every `expected_interval` but waited `value`

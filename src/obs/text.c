@@ -1,16 +1,28 @@
 /* text.c: see text_priv.h. */
 #include <string.h>
-#include <time.h>
 
 #include "obs/text_priv.h"
 
+/* Year, month and day of a day number since 1970-01-01: Howard Hinnant, "chrono-compatible low-level date algorithms",
+ * civil_from_days. Years run from March, so that the leap day is the last of its year; an era has 400 years. */
+static void civil(uint64_t days, unsigned *year, unsigned *month, unsigned *day)
+{
+    uint64_t z = days + 719468, era = z / 146097, of_era = z % 146097;
+    uint64_t year_of_era = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+    uint64_t of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100), shifted = (5 * of_year + 2) / 153;
+    *day = (unsigned)(of_year - (153 * shifted + 2) / 5 + 1);
+    *month = (unsigned)(shifted < 10 ? shifted + 3 : shifted - 9);
+    *year = (unsigned)(era * 400 + year_of_era + (*month <= 2));
+}
+
 void text__append_time(struct buf *out, uint64_t wall_ns)
 {
-    struct tm tm;
-    time_t seconds = (time_t)(wall_ns / 1000000000u);
-    gmtime_r(&seconds, &tm);
-    buf_printf(out, "%04d-%02d-%02dT%02d:%02d:%02d.%06uZ", tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min,
-               tm.tm_sec, (unsigned)(wall_ns / 1000 % 1000000));
+    unsigned year, month, day;
+    uint64_t seconds = wall_ns / 1000000000u;
+    unsigned of_day = (unsigned)(seconds % 86400);
+    civil(seconds / 86400, &year, &month, &day);
+    buf_printf(out, "%04u-%02u-%02uT%02u:%02u:%02u.%06uZ", year, month, day, of_day / 3600, of_day / 60 % 60, of_day % 60,
+               (unsigned)(wall_ns / 1000 % 1000000));
 }
 
 static bool is_plain(struct str s)

@@ -271,7 +271,7 @@ static void read_build_id(void)
 {
     dl_iterate_phdr(find_build_id, NULL);
     if (!build_id[0])
-        strcpy(build_id, "none");
+        memcpy(build_id, "none", 5);
 }
 
 const char *os_build_id(void)
@@ -295,7 +295,7 @@ static void remove_old_reports(int dir)
 
 static int prepare_folder(const char *folder, struct error *err)
 {
-    int dir, rc = os_dir_make(folder, 0750, err);
+    int dir = -1, rc = os_dir_make(folder, 0750, err);
     if (rc == 0)
         rc = os_dir_open(folder, &dir, err);
     if (rc < 0)

@@ -31,7 +31,7 @@ int os_signals_open(struct os_signals *s, struct error *err)
         return rc;
     }
     pthread_sigmask(SIG_BLOCK, &set, &s->before);
-    signal(SIGPIPE, SIG_IGN);
+    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -122,6 +123,25 @@ static void long_values_are_cut(void **state)
     assert_non_null(strstr(buf_z(&b), "vvv...\n"));
     assert_int_equal(b.n, strlen("2026-02-03T04:04:05.678901Z INFO  e k=") + 1023 + 4);
     buf_release(&b);
+}
+
+/* Every day for 400 years, and odd moments, against the C library's calendar. */
+static void times_are_the_calendars(void **state)
+{
+    (void)state;
+    for (uint64_t day = 0; day < 146097; day++) {
+        uint64_t seconds = day * 86400 + day * 7919 % 86400;
+        struct tm tm;
+        char want[40];
+        struct buf b = {0};
+        if (seconds > UINT64_MAX / 1000000000u)
+            break;
+        gmtime_r(&(time_t){(time_t)seconds}, &tm);
+        strftime(want, sizeof want, "%Y-%m-%dT%H:%M:%S.000009Z", &tm);
+        text__append_time(&b, seconds * 1000000000u + 9999);
+        assert_string_equal(buf_z(&b), want);
+        buf_release(&b);
+    }
 }
 
 static char path[64];
@@ -250,6 +270,7 @@ int main(void)
         cmocka_unit_test(renders_every_kind),
         cmocka_unit_test(nothing_forges_a_line),
         cmocka_unit_test(colours),
+        cmocka_unit_test(times_are_the_calendars),
         cmocka_unit_test(lines_are_bounded_and_valid),
         cmocka_unit_test(long_values_are_cut),
         F(writes_levels_and_reopens),

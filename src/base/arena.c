@@ -14,8 +14,8 @@ struct arena_chunk {
 };
 
 #define HEADER_BYTES 32
-#define ALIGN 16
-#define CHUNK_MAX (1u << 20) /* growth stops doubling here */
+#define ALIGN        16
+#define CHUNK_MAX    (1u << 20) /* growth stops doubling here */
 static_assert(sizeof(struct arena_chunk) <= HEADER_BYTES, "the header leaves data aligned");
 
 void arena_init(struct arena *a, size_t first_bytes, size_t limit_bytes)
@@ -57,7 +57,10 @@ void arena_trim(struct arena *a)
     a->used_bytes = 0;
 }
 
-void arena_release(struct arena *a) { arena_trim(a); }
+void arena_release(struct arena *a)
+{
+    arena_trim(a);
+}
 
 static bool grow(struct arena *a, size_t n)
 {

@@ -8,7 +8,10 @@
 #include "base/check.h"
 #include "base/size.h"
 
-void buf_init(struct buf *b) { *b = (struct buf){0}; }
+void buf_init(struct buf *b)
+{
+    *b = (struct buf){0};
+}
 
 void buf_release(struct buf *b)
 {
@@ -49,9 +52,18 @@ void buf_append(struct buf *b, const void *p, size_t n)
     b->n += n;
 }
 
-void buf_append_str(struct buf *b, struct str s) { buf_append(b, s.p, s.n); }
-void buf_append_z(struct buf *b, const char *z) { buf_append(b, z, strlen(z)); }
-void buf_append_c(struct buf *b, char c) { buf_append(b, &c, 1); }
+void buf_append_str(struct buf *b, struct str s)
+{
+    buf_append(b, s.p, s.n);
+}
+void buf_append_z(struct buf *b, const char *z)
+{
+    buf_append(b, z, strlen(z));
+}
+void buf_append_c(struct buf *b, char c)
+{
+    buf_append(b, &c, 1);
+}
 
 void buf_append_u64(struct buf *b, uint64_t v)
 {

@@ -25,7 +25,10 @@ struct buf {
 
 void buf_init(struct buf *b); /* allocates nothing */
 void buf_release(struct buf *b);
-static inline void buf_clear(struct buf *b) { b->n = 0, b->failed = false; }
+static inline void buf_clear(struct buf *b)
+{
+    b->n = 0, b->failed = false;
+}
 
 /* Make room for `more` bytes behind n. Returns a pointer to them, or NULL (b->failed set). */
 char *buf_reserve(struct buf *b, size_t more);
@@ -40,7 +43,10 @@ void buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* Append `s` as a JSON string with its quotes: control characters, quote and backslash escaped; bytes that are not
  * UTF-8 become U+FFFD. */
 void buf_append_json_str(struct buf *b, struct str s);
-static inline struct str buf_str(const struct buf *b) { return (struct str){b->p, b->n}; }
+static inline struct str buf_str(const struct buf *b)
+{
+    return (struct str){b->p, b->n};
+}
 /* NUL-terminate (not counted) and return the text; "" when empty or failed. Borrowed. */
 const char *buf_z(struct buf *b);
 
@@ -69,8 +75,14 @@ struct slice {
     struct slab *owner;
 };
 
-static inline struct slice slice_of(struct slab *s, size_t at, size_t n) { return (struct slice){s->data + at, n, slab_ref(s)}; }
-static inline struct slice slice_borrow(const void *p, size_t n) { return (struct slice){p, n, NULL}; }
+static inline struct slice slice_of(struct slab *s, size_t at, size_t n)
+{
+    return (struct slice){s->data + at, n, slab_ref(s)};
+}
+static inline struct slice slice_borrow(const void *p, size_t n)
+{
+    return (struct slice){p, n, NULL};
+}
 static inline void slice_release(struct slice *s)
 {
     slab_unref(s->owner);

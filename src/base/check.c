@@ -10,8 +10,14 @@
 static _Atomic uint64_t warnings;
 static _Thread_local const char *current_request;
 
-void check_set_request(const char *request_id) { current_request = request_id; }
-const char *check_get_request(void) { return current_request; }
+void check_set_request(const char *request_id)
+{
+    current_request = request_id;
+}
+const char *check_get_request(void)
+{
+    return current_request;
+}
 
 _Noreturn void check_fail(const char *file, int line, const char *expr)
 {
@@ -29,4 +35,7 @@ bool check_warn(const char *file, int line, const char *expr, uint32_t *seen)
     return true;
 }
 
-uint64_t check_warnings(void) { return atomic_load_explicit(&warnings, memory_order_relaxed); }
+uint64_t check_warnings(void)
+{
+    return atomic_load_explicit(&warnings, memory_order_relaxed);
+}

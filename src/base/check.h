@@ -25,28 +25,28 @@ uint64_t check_warnings(void);
 void check_set_request(const char *request_id);
 const char *check_get_request(void);
 
-#define ASSERT(expr)                                                                                                   \
-    do {                                                                                                               \
-        if (__builtin_expect(!(expr), 0))                                                                              \
-            check_fail(__FILE__, __LINE__, #expr);                                                                     \
+#define ASSERT(expr)                                                                                                           \
+    do {                                                                                                                       \
+        if (__builtin_expect(!(expr), 0))                                                                                      \
+            check_fail(__FILE__, __LINE__, #expr);                                                                             \
     } while (0)
 
 #ifdef INFERD_DEBUG
 #define DASSERT(expr) ASSERT(expr)
 #else
-#define DASSERT(expr)                                                                                                  \
-    do {                                                                                                               \
-        (void)sizeof(expr);                                                                                            \
+#define DASSERT(expr)                                                                                                          \
+    do {                                                                                                                       \
+        (void)sizeof(expr);                                                                                                    \
     } while (0)
 #endif
 
-#define WARN_ON(expr)                                                                                                  \
-    __extension__({                                                                                                    \
-        static uint32_t seen_;                                                                                         \
-        bool hit_ = (expr);                                                                                            \
-        if (__builtin_expect(hit_, 0))                                                                                 \
-            check_warn(__FILE__, __LINE__, #expr, &seen_);                                                             \
-        hit_;                                                                                                          \
+#define WARN_ON(expr)                                                                                                          \
+    __extension__({                                                                                                            \
+        static uint32_t seen_;                                                                                                 \
+        bool hit_ = (expr);                                                                                                    \
+        if (__builtin_expect(hit_, 0))                                                                                         \
+            check_warn(__FILE__, __LINE__, #expr, &seen_);                                                                     \
+        hit_;                                                                                                                  \
     })
 
 #endif

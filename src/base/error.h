@@ -16,7 +16,7 @@ struct error {
     char text[ERROR_TEXT_BYTES];
 };
 
-#define MUST_CHECK __attribute__((warn_unused_result))
+#define MUST_CHECK             __attribute__((warn_unused_result))
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
 /* Store `code` and the formatted sentence in `err` (may be NULL) and return `code`, so that

@@ -11,7 +11,10 @@
 #ifdef INFERD_FAULTS
 int fault_point(const char *name);
 #else
-static inline int fault_point(const char *name) { return (void)name, 0; }
+static inline int fault_point(const char *name)
+{
+    return (void)name, 0;
+}
 #endif
 
 #endif

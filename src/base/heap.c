@@ -9,9 +9,15 @@ void heap_init(struct heap *h, bool (*less)(const struct heap_node *, const stru
     *h = (struct heap){.less = less};
 }
 
-void heap_node_init(struct heap_node *n) { *n = (struct heap_node){.prev = n}; }
+void heap_node_init(struct heap_node *n)
+{
+    *n = (struct heap_node){.prev = n};
+}
 
-bool heap_contains(const struct heap_node *n) { return n->prev != n; }
+bool heap_contains(const struct heap_node *n)
+{
+    return n->prev != n;
+}
 
 /* Two roots (or NULL) become one; the loser is the winner's first child. */
 static struct heap_node *merge(struct heap *h, struct heap_node *a, struct heap_node *b)

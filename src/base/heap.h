@@ -27,7 +27,10 @@ bool heap_contains(const struct heap_node *n);
 /* `n` must not be in a heap. */
 void heap_push(struct heap *h, struct heap_node *n);
 /* Smallest node, or NULL. */
-static inline struct heap_node *heap_min(const struct heap *h) { return h->root; }
+static inline struct heap_node *heap_min(const struct heap *h)
+{
+    return h->root;
+}
 struct heap_node *heap_pop(struct heap *h);
 /* Remove `n`, which must be in `h`. */
 void heap_remove(struct heap *h, struct heap_node *n);

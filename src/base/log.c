@@ -3,7 +3,10 @@
 
 static const char *const names[] = {"debug", "info", "warn", "error", "off"};
 
-const char *log_level_name(enum log_level level) { return names[level]; }
+const char *log_level_name(enum log_level level)
+{
+    return names[level];
+}
 
 bool log_level_parse(struct str name, enum log_level *out)
 {

@@ -38,20 +38,41 @@ struct logger {
     void (*write)(struct logger *lg, enum log_level level, const char *event, const struct log_field *fields);
 };
 
-#define LOG_S(k, z) {.key = (k), .kind = LOG_KIND_STR, .s = str_of(z)}
-#define LOG_STR(k, v) {.key = (k), .kind = LOG_KIND_STR, .s = (v)}
-#define LOG_I(k, v) {.key = (k), .kind = LOG_KIND_I64, .i = (int64_t)(v)}
-#define LOG_U(k, v) {.key = (k), .kind = LOG_KIND_U64, .u = (uint64_t)(v)}
-#define LOG_F(k, v) {.key = (k), .kind = LOG_KIND_F64, .f = (double)(v)}
-#define LOG_B(k, v) {.key = (k), .kind = LOG_KIND_BOOL, .b = (v)}
+#define LOG_S(k, z)                                                                                                            \
+    {                                                                                                                          \
+        .key = (k), .kind = LOG_KIND_STR, .s = str_of(z)                                                                       \
+    }
+#define LOG_STR(k, v)                                                                                                          \
+    {                                                                                                                          \
+        .key = (k), .kind = LOG_KIND_STR, .s = (v)                                                                             \
+    }
+#define LOG_I(k, v)                                                                                                            \
+    {                                                                                                                          \
+        .key = (k), .kind = LOG_KIND_I64, .i = (int64_t)(v)                                                                    \
+    }
+#define LOG_U(k, v)                                                                                                            \
+    {                                                                                                                          \
+        .key = (k), .kind = LOG_KIND_U64, .u = (uint64_t)(v)                                                                   \
+    }
+#define LOG_F(k, v)                                                                                                            \
+    {                                                                                                                          \
+        .key = (k), .kind = LOG_KIND_F64, .f = (double)(v)                                                                     \
+    }
+#define LOG_B(k, v)                                                                                                            \
+    {                                                                                                                          \
+        .key = (k), .kind = LOG_KIND_BOOL, .b = (v)                                                                            \
+    }
 
-static inline bool log_on(struct logger *lg, enum log_level level) { return lg && (int)level >= lg->level; }
+static inline bool log_on(struct logger *lg, enum log_level level)
+{
+    return lg && (int)level >= lg->level;
+}
 
-#define LOG(lg, lvl, event, ...)                                                                                       \
-    do {                                                                                                               \
-        struct logger *lg_ = (lg);                                                                                     \
-        if (log_on(lg_, (lvl)))                                                                                        \
-            lg_->write(lg_, (lvl), (event), (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ) {.key = NULL}});     \
+#define LOG(lg, lvl, event, ...)                                                                                               \
+    do {                                                                                                                       \
+        struct logger *lg_ = (lg);                                                                                             \
+        if (log_on(lg_, (lvl)))                                                                                                \
+            lg_->write(lg_, (lvl), (event), (const struct log_field[]){__VA_ARGS__ __VA_OPT__(, ){.key = NULL}});              \
     } while (0)
 
 /* "debug", "info", "warn", "error", "off". */

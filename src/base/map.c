@@ -6,7 +6,10 @@
 #include "base/size.h"
 #include "base/status.h"
 
-static uint64_t rotl(uint64_t x, int b) { return (x << b) | (x >> (64 - b)); }
+static uint64_t rotl(uint64_t x, int b)
+{
+    return (x << b) | (x >> (64 - b));
+}
 
 static void sip_round(uint64_t v[4])
 {
@@ -20,8 +23,7 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed)
 {
     const uint8_t *in = p;
     uint64_t k0 = seed, k1 = rotl(seed, 32) ^ 0x9e3779b97f4a7c15u, word;
-    uint64_t v[4] = {k0 ^ 0x736f6d6570736575u, k1 ^ 0x646f72616e646f6du, k0 ^ 0x6c7967656e657261u,
-                     k1 ^ 0x7465646279746573u};
+    uint64_t v[4] = {k0 ^ 0x736f6d6570736575u, k1 ^ 0x646f72616e646f6du, k0 ^ 0x6c7967656e657261u, k1 ^ 0x7465646279746573u};
     for (size_t left = n; left >= 8; left -= 8, in += 8) {
         memcpy(&word, in, 8);
         v[3] ^= word;
@@ -40,7 +42,10 @@ uint64_t hash_bytes(const void *p, size_t n, uint64_t seed)
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-void map_init(struct map *m, uint64_t seed) { *m = (struct map){.seed = seed}; }
+void map_init(struct map *m, uint64_t seed)
+{
+    *m = (struct map){.seed = seed};
+}
 
 void map_release(struct map *m)
 {

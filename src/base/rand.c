@@ -11,7 +11,10 @@ void rand_init(struct rand *r, uint64_t seed)
     }
 }
 
-static uint64_t rotl(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
+static uint64_t rotl(uint64_t x, int k)
+{
+    return (x << k) | (x >> (64 - k));
+}
 
 uint64_t rand_u64(struct rand *r)
 {
@@ -34,4 +37,7 @@ uint64_t rand_below(struct rand *r, uint64_t n)
     return v % n;
 }
 
-double rand_f64(struct rand *r) { return (double)(rand_u64(r) >> 11) * 0x1p-53; }
+double rand_f64(struct rand *r)
+{
+    return (double)(rand_u64(r) >> 11) * 0x1p-53;
+}

@@ -36,8 +36,8 @@ static inline bool size_align(size_t n, size_t align, size_t *out)
 }
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-#define MIN_OF(a, b) ((a) < (b) ? (a) : (b))
-#define MAX_OF(a, b) ((a) > (b) ? (a) : (b))
+#define MIN_OF(a, b)    ((a) < (b) ? (a) : (b))
+#define MAX_OF(a, b)    ((a) > (b) ? (a) : (b))
 
 /* The struct that embeds `ptr` as its member `member`. */
 #define CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))

@@ -35,6 +35,15 @@ static int index_of(int status)
     return status <= 0 && status > -STATUS_COUNT ? -status : -STATUS_INTERNAL;
 }
 
-int status_http(int status) { return table[index_of(status)].http; }
-int status_grpc(int status) { return table[index_of(status)].grpc; }
-const char *status_name(int status) { return table[index_of(status)].name; }
+int status_http(int status)
+{
+    return table[index_of(status)].http;
+}
+int status_grpc(int status)
+{
+    return table[index_of(status)].grpc;
+}
+const char *status_name(int status)
+{
+    return table[index_of(status)].name;
+}

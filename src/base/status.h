@@ -7,27 +7,27 @@
 
 enum status {
     STATUS_OK = 0,
-    STATUS_AGAIN = -1,          /* parsers and non-blocking calls: more input or a later try is needed; not an error */
-    STATUS_INVALID = -2,        /* the caller's fault: the request or the file is malformed (400) */
-    STATUS_UNAUTHENTICATED = -3,/* no or unusable credentials (401) */
-    STATUS_FORBIDDEN = -4,      /* known caller, not allowed (403) */
-    STATUS_NOT_FOUND = -5,      /* unknown model, version, route, file (404) */
-    STATUS_METHOD = -6,         /* route exists, method does not (405) */
-    STATUS_TIMEOUT = -7,        /* the client was too slow to send (408) */
-    STATUS_CONFLICT = -8,       /* the object is in a state that forbids this (409) */
-    STATUS_TOO_LARGE = -9,      /* body over its limit, compressed or not (413) */
-    STATUS_URI_TOO_LONG = -10,  /* 414 */
-    STATUS_MEDIA_TYPE = -11,    /* unsupported content type or encoding (415) */
-    STATUS_EXPECTATION = -12,   /* unknown Expect (417) */
-    STATUS_EXHAUSTED = -13,     /* a queue, quota or limit is full: try later (429) */
+    STATUS_AGAIN = -1,              /* parsers and non-blocking calls: more input or a later try is needed; not an error */
+    STATUS_INVALID = -2,            /* the caller's fault: the request or the file is malformed (400) */
+    STATUS_UNAUTHENTICATED = -3,    /* no or unusable credentials (401) */
+    STATUS_FORBIDDEN = -4,          /* known caller, not allowed (403) */
+    STATUS_NOT_FOUND = -5,          /* unknown model, version, route, file (404) */
+    STATUS_METHOD = -6,             /* route exists, method does not (405) */
+    STATUS_TIMEOUT = -7,            /* the client was too slow to send (408) */
+    STATUS_CONFLICT = -8,           /* the object is in a state that forbids this (409) */
+    STATUS_TOO_LARGE = -9,          /* body over its limit, compressed or not (413) */
+    STATUS_URI_TOO_LONG = -10,      /* 414 */
+    STATUS_MEDIA_TYPE = -11,        /* unsupported content type or encoding (415) */
+    STATUS_EXPECTATION = -12,       /* unknown Expect (417) */
+    STATUS_EXHAUSTED = -13,         /* a queue, quota or limit is full: try later (429) */
     STATUS_HEADERS_TOO_LARGE = -14, /* 431 */
-    STATUS_CANCELLED = -15,     /* the client went away or asked to stop (counted as 499) */
-    STATUS_INTERNAL = -16,      /* our bug or a library's failure (500) */
-    STATUS_UNIMPLEMENTED = -17, /* a feature that inferd does not have (501) */
-    STATUS_UNAVAILABLE = -18,   /* not ready, loading, draining, dependency down (503) */
-    STATUS_DEADLINE = -19,      /* the request's deadline passed or cannot be met (504) */
-    STATUS_NOMEM = -20,         /* no memory for this request (503) */
-    STATUS_IO = -21,            /* a system call failed; the text says which and why (500) */
+    STATUS_CANCELLED = -15,         /* the client went away or asked to stop (counted as 499) */
+    STATUS_INTERNAL = -16,          /* our bug or a library's failure (500) */
+    STATUS_UNIMPLEMENTED = -17,     /* a feature that inferd does not have (501) */
+    STATUS_UNAVAILABLE = -18,       /* not ready, loading, draining, dependency down (503) */
+    STATUS_DEADLINE = -19,          /* the request's deadline passed or cannot be met (504) */
+    STATUS_NOMEM = -20,             /* no memory for this request (503) */
+    STATUS_IO = -21,                /* a system call failed; the text says which and why (500) */
 };
 #define STATUS_COUNT 22
 

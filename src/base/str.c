@@ -4,7 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-static unsigned char lower(unsigned char c) { return c >= 'A' && c <= 'Z' ? (unsigned char)(c + 32) : c; }
+static unsigned char lower(unsigned char c)
+{
+    return c >= 'A' && c <= 'Z' ? (unsigned char)(c + 32) : c;
+}
 
 bool str_ieq(struct str a, struct str b)
 {
@@ -16,7 +19,10 @@ bool str_ieq(struct str a, struct str b)
     return true;
 }
 
-bool str_ieqz(struct str a, const char *z) { return str_ieq(a, str_of(z)); }
+bool str_ieqz(struct str a, const char *z)
+{
+    return str_ieq(a, str_of(z));
+}
 
 bool str_starts(struct str s, struct str prefix)
 {
@@ -135,9 +141,18 @@ static bool parse_unit(struct str s, const struct unit *units, size_t n_units, u
 bool str_to_bytes(struct str s, uint64_t *out)
 {
     static const struct unit units[] = {
-        {"", 1},          {"b", 1},           {"kb", 1000},          {"mb", 1000000},      {"gb", 1000000000},
-        {"k", 1ull << 10}, {"m", 1ull << 20}, {"g", 1ull << 30},     {"kib", 1ull << 10}, {"mib", 1ull << 20},
-        {"gib", 1ull << 30}, {"tib", 1ull << 40},
+        {"", 1},
+        {"b", 1},
+        {"kb", 1000},
+        {"mb", 1000000},
+        {"gb", 1000000000},
+        {"k", 1ull << 10},
+        {"m", 1ull << 20},
+        {"g", 1ull << 30},
+        {"kib", 1ull << 10},
+        {"mib", 1ull << 20},
+        {"gib", 1ull << 30},
+        {"tib", 1ull << 40},
     };
     return parse_unit(s, units, sizeof units / sizeof units[0], out);
 }
@@ -145,8 +160,7 @@ bool str_to_bytes(struct str s, uint64_t *out)
 bool str_to_duration_ns(struct str s, uint64_t *out)
 {
     static const struct unit units[] = {
-        {"ns", 1},          {"us", 1000},          {"ms", 1000000},
-        {"s", 1000000000},  {"m", 60000000000ull}, {"h", 3600000000000ull},
+        {"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {"m", 60000000000ull}, {"h", 3600000000000ull},
     };
     return parse_unit(s, units, sizeof units / sizeof units[0], out);
 }

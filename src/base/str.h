@@ -18,9 +18,18 @@ struct str {
 /* For printf("%.*s", STR_ARG(s)); lengths over 4096 are cut, since such text is only shown. */
 #define STR_ARG(s) (int)((s).n > 4096 ? 4096 : (s).n), ((s).p ? (s).p : "")
 
-static inline struct str str_of(const char *z) { return (struct str){z, z ? strlen(z) : 0}; }
-static inline bool str_eq(struct str a, struct str b) { return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0); }
-static inline bool str_eqz(struct str a, const char *z) { return str_eq(a, str_of(z)); }
+static inline struct str str_of(const char *z)
+{
+    return (struct str){z, z ? strlen(z) : 0};
+}
+static inline bool str_eq(struct str a, struct str b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+static inline bool str_eqz(struct str a, const char *z)
+{
+    return str_eq(a, str_of(z));
+}
 
 /* ASCII case-insensitive equality (header names, content codings). */
 bool str_ieq(struct str a, struct str b);

@@ -21,9 +21,15 @@ static const struct {
     [DTYPE_BYTES] = {"BYTES", "TYPE_STRING", 0},
 };
 
-const char *dtype_name(enum dtype t) { return (unsigned)t < DTYPE_COUNT ? dtypes[t].name : dtypes[0].name; }
+const char *dtype_name(enum dtype t)
+{
+    return (unsigned)t < DTYPE_COUNT ? dtypes[t].name : dtypes[0].name;
+}
 
-size_t dtype_bytes(enum dtype t) { return (unsigned)t < DTYPE_COUNT ? dtypes[t].bytes : 0; }
+size_t dtype_bytes(enum dtype t)
+{
+    return (unsigned)t < DTYPE_COUNT ? dtypes[t].bytes : 0;
+}
 
 enum dtype dtype_parse(struct str name)
 {

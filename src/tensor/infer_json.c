@@ -20,8 +20,7 @@ int infer_json_split(struct str header, struct slice body, struct str *json, str
                          "decimal number from 0 to the body's length (%zu)",
                          NAME_ARG(header), body.n);
     if (n > body.n)
-        return error_set(err, STATUS_INVALID,
-                         "Inference-Header-Content-Length is %llu, but the whole body has only %zu bytes",
+        return error_set(err, STATUS_INVALID, "Inference-Header-Content-Length is %llu, but the whole body has only %zu bytes",
                          (unsigned long long)n, body.n);
     *json = (struct str){(const char *)body.p, (size_t)n};
     *tail = (struct slice){body.p ? body.p + n : NULL, body.n - (size_t)n, body.owner};
@@ -46,8 +45,8 @@ const struct infer_param *infer_param_find(const struct infer_param *params, siz
 int infer_json__twice(const char *member, const char *of, struct str name, struct error *err)
 {
     if (name.n)
-        return error_set(err, STATUS_INVALID, "the request's JSON: %s '%.*s' has the member '%s' twice", of,
-                         NAME_ARG(name), member);
+        return error_set(err, STATUS_INVALID, "the request's JSON: %s '%.*s' has the member '%s' twice", of, NAME_ARG(name),
+                         member);
     return error_set(err, STATUS_INVALID, "the request's JSON: %s has the member '%s' twice", of, member);
 }
 
@@ -78,8 +77,7 @@ static int output_member(struct infer_json_decoder *d, struct infer_json_output 
     return rc ? rc : infer_json__output_params(o, params, n, has_binary, err);
 }
 
-static int output_object(struct infer_json_decoder *d, struct infer_json_output *o, bool *has_binary,
-                         struct error *err)
+static int output_object(struct infer_json_decoder *d, struct infer_json_output *o, bool *has_binary, struct error *err)
 {
     bool first = true;
     unsigned seen = 0;
@@ -128,8 +126,7 @@ static int outputs_array(struct infer_json_decoder *d, struct error *err)
             return rc;
         for (size_t i = 0; i < r->n_outputs; i++)
             if (str_eq(r->outputs[i].name, o->name))
-                return error_set(err, STATUS_INVALID, "output '%.*s' is requested twice; ask for it once",
-                                 NAME_ARG(o->name));
+                return error_set(err, STATUS_INVALID, "output '%.*s' is requested twice; ask for it once", NAME_ARG(o->name));
         r->n_outputs++;
     }
     return rc;
@@ -151,8 +148,8 @@ static int request_member(struct infer_json_decoder *d, struct str key, unsigned
     size_t n;
     int rc;
     if (*seen & bit) {
-        static const char *const names[] = {[SEEN_ID] = "id", [SEEN_PARAMETERS] = "parameters",
-                                            [SEEN_INPUTS] = "inputs", [SEEN_OUTPUTS] = "outputs"};
+        static const char *const names[] = {
+            [SEEN_ID] = "id", [SEEN_PARAMETERS] = "parameters", [SEEN_INPUTS] = "inputs", [SEEN_OUTPUTS] = "outputs"};
         return infer_json__twice(names[bit], "the request", none, err);
     }
     *seen |= bit;

@@ -25,9 +25,9 @@
 #include "base/arena.h"
 #include "tensor/tensor.h"
 
-#define INFER_JSON_IO_MAX 64     /* inputs, and requested outputs, of one request */
+#define INFER_JSON_IO_MAX     64 /* inputs, and requested outputs, of one request */
 #define INFER_JSON_PARAMS_MAX 64 /* parameters of one object */
-#define INFER_JSON_DEPTH_MAX 64  /* nesting of ignored members */
+#define INFER_JSON_DEPTH_MAX  64 /* nesting of ignored members */
 
 enum infer_param_kind { INFER_PARAM_BOOL, INFER_PARAM_INT, INFER_PARAM_DOUBLE, INFER_PARAM_STRING };
 
@@ -50,14 +50,14 @@ struct infer_json_output {
 };
 
 struct infer_json {
-    struct str id; /* empty: none given */
+    struct str id;         /* empty: none given */
     struct tensor *inputs; /* in the request's order; data slices own references: infer_json_release */
     size_t n_inputs;
     struct infer_json_output *outputs; /* requested ones in order; none: all of the model's, by `binary_output` */
     size_t n_outputs;
-    bool binary_output;  /* request parameter binary_data_output */
-    uint32_t priority;   /* 0: not given */
-    uint64_t timeout_us; /* 0: not given */
+    bool binary_output;         /* request parameter binary_data_output */
+    uint32_t priority;          /* 0: not given */
+    uint64_t timeout_us;        /* 0: not given */
     struct infer_param *params; /* the request's other parameters */
     size_t n_params;
 };
@@ -70,8 +70,7 @@ struct infer_json_limits {
  * the whole body is JSON and the tail is empty. STATUS_INVALID: not a decimal number (negative, signs, spaces), beyond
  * 64 bits, or longer than the body. `*json` and `*tail` are borrowed views of `body` (tail->owner is body.owner, without
  * a reference of its own). A value of 0 gives an empty `json`: a raw request, see infer_json_raw. */
-int infer_json_split(struct str header, struct slice body, struct str *json, struct slice *tail,
-                     struct error *err) MUST_CHECK;
+int infer_json_split(struct str header, struct slice body, struct str *json, struct slice *tail, struct error *err) MUST_CHECK;
 
 /* Decode `json`. Inputs with the parameter binary_data_size take their bytes from `tail` in the request's order and hold a
  * reference to tail.owner (when it is NULL they borrow); the others own slabs. Everything else is in the arena `a` or points

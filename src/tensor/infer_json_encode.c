@@ -15,25 +15,52 @@
 /* Write element i of `p`; returns the length, or 0 when JSON can't carry it. */
 typedef size_t (*write_fn)(const uint8_t *p, size_t i, char *out);
 
-#define LOAD(type, p, i)                                                                                               \
-    __extension__({                                                                                                    \
-        type v_;                                                                                                       \
-        memcpy(&v_, (p) + (i) * sizeof v_, sizeof v_);                                                                 \
-        v_;                                                                                                            \
+#define LOAD(type, p, i)                                                                                                       \
+    __extension__({                                                                                                            \
+        type v_;                                                                                                               \
+        memcpy(&v_, (p) + (i) * sizeof v_, sizeof v_);                                                                         \
+        v_;                                                                                                                    \
     })
 
-#define UNSIGNED_WRITER(name, type)                                                                                    \
-    INLINE size_t name(const uint8_t *p, size_t i, char *out) { return json_write_u64(LOAD(type, p, i), out); }
-#define SIGNED_WRITER(name, type)                                                                                      \
-    INLINE size_t name(const uint8_t *p, size_t i, char *out) { return json_write_i64(LOAD(type, p, i), out); }
-UNSIGNED_WRITER(write_u8, uint8_t)
-UNSIGNED_WRITER(write_u16, uint16_t)
-UNSIGNED_WRITER(write_u32, uint32_t)
-UNSIGNED_WRITER(write_u64, uint64_t)
-SIGNED_WRITER(write_i8, int8_t)
-SIGNED_WRITER(write_i16, int16_t)
-SIGNED_WRITER(write_i32, int32_t)
-SIGNED_WRITER(write_i64, int64_t)
+INLINE size_t write_u8(const uint8_t *p, size_t i, char *out)
+{
+    return json_write_u64(LOAD(uint8_t, p, i), out);
+}
+
+INLINE size_t write_u16(const uint8_t *p, size_t i, char *out)
+{
+    return json_write_u64(LOAD(uint16_t, p, i), out);
+}
+
+INLINE size_t write_u32(const uint8_t *p, size_t i, char *out)
+{
+    return json_write_u64(LOAD(uint32_t, p, i), out);
+}
+
+INLINE size_t write_u64(const uint8_t *p, size_t i, char *out)
+{
+    return json_write_u64(LOAD(uint64_t, p, i), out);
+}
+
+INLINE size_t write_i8(const uint8_t *p, size_t i, char *out)
+{
+    return json_write_i64(LOAD(int8_t, p, i), out);
+}
+
+INLINE size_t write_i16(const uint8_t *p, size_t i, char *out)
+{
+    return json_write_i64(LOAD(int16_t, p, i), out);
+}
+
+INLINE size_t write_i32(const uint8_t *p, size_t i, char *out)
+{
+    return json_write_i64(LOAD(int32_t, p, i), out);
+}
+
+INLINE size_t write_i64(const uint8_t *p, size_t i, char *out)
+{
+    return json_write_i64(LOAD(int64_t, p, i), out);
+}
 
 INLINE size_t write_bool(const uint8_t *p, size_t i, char *out)
 {
@@ -134,26 +161,51 @@ static bool is_utf8(const uint8_t *p, size_t n)
     return true;
 }
 
+/* Most strings need no escape and are ASCII: those are looked at eight bytes at a time and copied. */
+static bool encode_plain(const uint8_t *p, size_t n, struct buf *out)
+{
+    size_t i = 0;
+    while (n - i >= 8 && !json_string8_stop(load_u64(p + i)))
+        i += 8;
+    for (; i < n; i++)
+        if (p[i] < 0x20 || p[i] > 0x7f || p[i] == '"' || p[i] == '\\')
+            return false;
+    char *at = buf_reserve(out, n + 2);
+    if (!at)
+        return true;
+    at[0] = '"';
+    if (n)
+        memcpy(at + 1, p, n);
+    at[n + 1] = '"';
+    out->n += n + 2;
+    return true;
+}
+
 static int encode_strings(const struct tensor *t, struct buf *out, struct error *err)
 {
     size_t at = 0;
     for (size_t i = 0; at < t->data.n; i++) {
         uint32_t len = load_u32(t->data.p + at);
         const uint8_t *p = t->data.p + at + 4;
-        if (!is_utf8(p, len))
-            return error_set(err, STATUS_INVALID,
-                             "output '%.*s': element %zu is not UTF-8 text, which JSON can't carry; ask for this output as "
-                             "binary (parameter binary_data: true)",
-                             NAME_ARG(t->name), i);
         if (i)
             buf_append_c(out, ',');
-        buf_append_json_str(out, (struct str){(const char *)p, len});
+        if (!encode_plain(p, len, out)) {
+            if (!is_utf8(p, len))
+                return error_set(err, STATUS_INVALID,
+                                 "output '%.*s': element %zu is not UTF-8 text, which JSON can't carry; ask for this output "
+                                 "as binary (parameter binary_data: true)",
+                                 NAME_ARG(t->name), i);
+            buf_append_json_str(out, (struct str){(const char *)p, len});
+        }
         at += 4 + (size_t)len;
     }
     return STATUS_OK;
 }
 
-static int out_of_memory(struct error *err) { return error_set(err, STATUS_NOMEM, "no memory for the response's JSON"); }
+static int out_of_memory(struct error *err)
+{
+    return error_set(err, STATUS_NOMEM, "no memory for the response's JSON");
+}
 
 int json_encode_data(const struct tensor *t, struct buf *out, struct error *err)
 {

@@ -8,14 +8,14 @@
 
 enum { SEEN_NAME = 1, SEEN_SHAPE = 2, SEEN_DATATYPE = 4, SEEN_PARAMETERS = 8, SEEN_DATA = 16 };
 #define SEEN_ENOUGH (SEEN_NAME | SEEN_SHAPE | SEEN_DATATYPE) /* to decode numbers where they stand */
-#define NO_BINARY UINT64_MAX
+#define NO_BINARY   UINT64_MAX
 
 /* One input while its object is read. */
 struct input {
     struct tensor *t;
     unsigned seen;
     bool decoded;
-    const char *data; /* where the value of `data` starts, when it must wait */
+    const char *data, *data_end; /* where the value of `data` is, when it must wait */
     struct infer_param *params;
     size_t n_params;
     uint64_t binary_size;
@@ -57,7 +57,7 @@ static int read_datatype(struct infer_json_decoder *d, struct tensor *t, struct 
 
 static int decode_data(struct infer_json_decoder *d, struct input *in, struct json_scan *at, struct error *err)
 {
-    struct json_decode_options opt = {in->base64, d->bytes_left};
+    struct json_decode_options opt = {in->base64, d->bytes_left, in->data_end};
     int rc = json_decode_data(at, in->t, &opt, err);
     if (rc)
         return rc;
@@ -73,7 +73,9 @@ static int read_data(struct infer_json_decoder *d, struct input *in, struct erro
     if ((in->seen & SEEN_ENOUGH) == SEEN_ENOUGH && in->t->dtype != DTYPE_BYTES)
         return decode_data(d, in, &d->s, err);
     in->data = d->s.p;
-    return json_skip(&d->s, TENSOR_RANK_MAX + 1, err);
+    int rc = json_skip(&d->s, TENSOR_RANK_MAX + 1, err);
+    in->data_end = d->s.p;
+    return rc;
 }
 
 static const struct {
@@ -142,8 +144,7 @@ static int finish_input(struct infer_json_decoder *d, struct input *in, struct e
                          dtype_name(in->t->dtype));
     if (in->binary_size != NO_BINARY && (in->seen & SEEN_DATA))
         return error_set(err, STATUS_INVALID,
-                         "input '%.*s' has both 'data' and the parameter binary_data_size; give one of them",
-                         NAME_ARG(name));
+                         "input '%.*s' has both 'data' and the parameter binary_data_size; give one of them", NAME_ARG(name));
     if (in->binary_size == NO_BINARY && !(in->seen & SEEN_DATA))
         return error_set(err, STATUS_INVALID,
                          "input '%.*s' has neither 'data' nor the parameter binary_data_size; give one of them",
@@ -211,9 +212,8 @@ static int binary_input(struct infer_json_decoder *d, struct tensor *t, uint64_t
     size_t left = d->tail.n - *at, want;
     char shape[128];
     if (t->dtype != DTYPE_BYTES && tensor_bytes(t->dtype, &t->shape, &want) && want != size)
-        return error_set(err, STATUS_INVALID,
-                         "input '%.*s': binary_data_size is %llu, but %s of shape %s takes %zu bytes", NAME_ARG(t->name),
-                         (unsigned long long)size, dtype_name(t->dtype),
+        return error_set(err, STATUS_INVALID, "input '%.*s': binary_data_size is %llu, but %s of shape %s takes %zu bytes",
+                         NAME_ARG(t->name), (unsigned long long)size, dtype_name(t->dtype),
                          shape_format(&t->shape, shape, sizeof shape), want);
     if (size > left)
         return error_set(err, STATUS_INVALID,
@@ -286,8 +286,7 @@ static int raw_bytes(struct tensor *t, struct slice body, struct error *err)
                          "send a JSON header",
                          NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape));
     if (body.n > UINT32_MAX || !size_add(body.n, 4, &cap))
-        return error_set(err, STATUS_INVALID, "input '%.*s': a BYTES element can't be longer than 4 GiB",
-                         NAME_ARG(t->name));
+        return error_set(err, STATUS_INVALID, "input '%.*s': a BYTES element can't be longer than 4 GiB", NAME_ARG(t->name));
     struct slab *s = slab_create(cap);
     if (!s)
         return error_set(err, STATUS_NOMEM, "input '%.*s': no memory for its %zu bytes", NAME_ARG(t->name), cap);

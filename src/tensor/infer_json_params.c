@@ -28,8 +28,7 @@ static int param_number(struct infer_json_decoder *d, struct infer_param *p, str
     p->d = json_decimal_f64(&num);
     d->s.p = next;
     if (!isfinite(p->d))
-        return error_set(err, STATUS_INVALID, "parameter '%.*s': the number is beyond the range of a double",
-                         NAME_ARG(p->key));
+        return error_set(err, STATUS_INVALID, "parameter '%.*s': the number is beyond the range of a double", NAME_ARG(p->key));
     return STATUS_OK;
 }
 
@@ -78,8 +77,8 @@ int infer_json__params(struct infer_json_decoder *d, struct infer_param **params
 static int wrong_kind(const struct infer_param *p, const char *of, struct str name, const char *takes, struct error *err)
 {
     const char *quote = name.n ? "'" : "";
-    return error_set(err, STATUS_INVALID, "%s%s%s%.*s%s: parameter '%.*s' is %s, but it takes %s", of, name.n ? " " : "",
-                     quote, NAME_ARG(name), quote, NAME_ARG(p->key),
+    return error_set(err, STATUS_INVALID, "%s%s%s%.*s%s: parameter '%.*s' is %s, but it takes %s", of, name.n ? " " : "", quote,
+                     NAME_ARG(name), quote, NAME_ARG(p->key),
                      p->kind == INFER_PARAM_INT ? "out of range or a whole number" : kind_names[p->kind], takes);
 }
 
@@ -125,8 +124,7 @@ int infer_json__request_params(struct infer_json *r, struct infer_param *params,
             if (p->kind != INFER_PARAM_INT || p->i < 0)
                 return wrong_kind(p, "the request", none, "a whole number of microseconds, 0 or more", err);
             r->timeout_us = (uint64_t)p->i;
-        } else if (str_eqz(p->key, "sequence_id") || str_eqz(p->key, "sequence_start") ||
-                   str_eqz(p->key, "sequence_end")) {
+        } else if (str_eqz(p->key, "sequence_id") || str_eqz(p->key, "sequence_start") || str_eqz(p->key, "sequence_end")) {
             if ((rc = sequence_param(p, err)) != 0)
                 return rc;
         } else {
@@ -151,16 +149,18 @@ int infer_json__output_params(struct infer_json_output *o, const struct infer_pa
             *has_binary = true;
         } else if (str_eqz(p->key, "classification")) {
             if (p->kind != INFER_PARAM_INT || p->i < 0 || p->i > UINT32_MAX)
-                return wrong_kind(p, "output", o->name, "how many classes are wanted, a whole number from 0 (the tensor "
-                                                        "itself) to 4294967295", err);
+                return wrong_kind(p, "output", o->name,
+                                  "how many classes are wanted, a whole number from 0 (the tensor "
+                                  "itself) to 4294967295",
+                                  err);
             o->classification = (uint32_t)p->i;
         }
     }
     return STATUS_OK;
 }
 
-int infer_json__input_params(struct str input, const struct infer_param *params, size_t n, uint64_t *binary_size,
-                             bool *base64, struct error *err)
+int infer_json__input_params(struct str input, const struct infer_param *params, size_t n, uint64_t *binary_size, bool *base64,
+                             struct error *err)
 {
     for (size_t i = 0; i < n; i++) {
         const struct infer_param *p = &params[i];
@@ -169,8 +169,7 @@ int infer_json__input_params(struct str input, const struct infer_param *params,
             return rc;
         if (str_eqz(p->key, "binary_data_size")) {
             if (p->kind != INFER_PARAM_INT || p->i < 0)
-                return wrong_kind(p, "input", input, "the size of its binary data in bytes, a whole number, 0 or more",
-                                  err);
+                return wrong_kind(p, "input", input, "the size of its binary data in bytes, a whole number, 0 or more", err);
             *binary_size = (uint64_t)p->i;
         } else if (str_eqz(p->key, "content_type")) {
             /* MLServer's codecs name more; those that change how bytes are read must not be passed over. */

@@ -25,10 +25,12 @@ int infer_json__params(struct infer_json_decoder *d, struct infer_param **params
 int infer_json__request_params(struct infer_json *r, struct infer_param *params, size_t n, struct error *err) MUST_CHECK;
 int infer_json__output_params(struct infer_json_output *o, const struct infer_param *params, size_t n, bool *has_binary,
                               struct error *err) MUST_CHECK;
-int infer_json__input_params(struct str input, const struct infer_param *params, size_t n, uint64_t *binary_size,
-                             bool *base64, struct error *err) MUST_CHECK;
+int infer_json__input_params(struct str input, const struct infer_param *params, size_t n, uint64_t *binary_size, bool *base64,
+                             struct error *err) MUST_CHECK;
 
+/* STATUS_INVALID: the object `of` (with its name, when it has one) has `member` twice. */
 int infer_json__twice(const char *member, const char *of, struct str name, struct error *err);
+/* The arena is full: STATUS_NOMEM. */
 int infer_json__nomem(struct error *err);
 
 #endif

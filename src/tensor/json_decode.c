@@ -129,8 +129,7 @@ static int read_level(struct walk *w, size_t level)
     for (w->index[level] = 0; (rc = json_element(w->s, &first, w->err)) == 1; w->index[level]++) {
         if (w->index[level] == want)
             return wrong_count(w, level, "more than ", (unsigned long long)want, (unsigned long long)want);
-        if (*w->s->p != '[') {
-            w->run.at = w->s->p;
+        if (json_peek(w->s) != '[') {
             char token[JSON_TOKEN_TEXT], where[PLACE_TEXT], shape[128];
             return error_set(w->err, STATUS_INVALID,
                              "input '%.*s': %s of data is %s, but shape %s asks for an array there (ragged nesting)",
@@ -172,22 +171,23 @@ static int capacity(struct walk *w, size_t *out)
     size_t left = (size_t)(w->s->end - w->s->p);
     if (!shape_elements(&t->shape, &w->elements))
         return error_set(w->err, STATUS_INVALID,
-                         "input '%.*s': shape %s has a negative dimension or more elements than fit 63 bits",
-                         NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape));
+                         "input '%.*s': shape %s has a negative dimension or more elements than fit 63 bits", NAME_ARG(t->name),
+                         shape_format(&t->shape, shape, sizeof shape));
     if (w->elements > left / 2 + 1)
         return error_set(w->err, STATUS_INVALID,
                          "input '%.*s': shape %s has %llu elements, but only %zu bytes of JSON are left for its data",
-                         NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape),
-                         (unsigned long long)w->elements, left);
+                         NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape), (unsigned long long)w->elements,
+                         left);
     if (t->dtype == DTYPE_BYTES) {
         struct json_scan end = *w->s;
-        int rc = json_skip(&end, TENSOR_RANK_MAX + 1, w->err);
+        int rc = w->opt->value_end ? STATUS_OK : json_skip(&end, TENSOR_RANK_MAX + 1, w->err);
         if (rc)
             return error_prefix(w->err, "input '%.*s'", NAME_ARG(t->name));
-        *out = (size_t)(end.p - w->s->p) + (size_t)w->elements + 4;
+        end.p = w->opt->value_end ? w->opt->value_end : end.p;
+        *out = (size_t)(end.p - w->s->p) + (size_t)w->elements + 4 + JSON_STRING_SLACK;
     } else if (!tensor_bytes(t->dtype, &t->shape, out)) {
-        return error_set(w->err, STATUS_INVALID, "input '%.*s': %s of shape %s does not fit any memory",
-                         NAME_ARG(t->name), dtype_name(t->dtype), shape_format(&t->shape, shape, sizeof shape));
+        return error_set(w->err, STATUS_INVALID, "input '%.*s': %s of shape %s does not fit any memory", NAME_ARG(t->name),
+                         dtype_name(t->dtype), shape_format(&t->shape, shape, sizeof shape));
     }
     if (*out > w->opt->bytes_max)
         return error_set(w->err, STATUS_TOO_LARGE,

@@ -11,8 +11,9 @@
 #include "tensor/tensor.h"
 
 struct json_decode_options {
-    bool base64;         /* BYTES elements are base64 text (content_type "base64") */
-    size_t bytes_max;    /* what the tensor's data may take */
+    bool base64;           /* BYTES elements are base64 text (content_type "base64") */
+    size_t bytes_max;      /* what the tensor's data may take */
+    const char *value_end; /* where the value ends, when the caller has passed it once (BYTES need to know); else NULL */
 };
 
 /* `s` stands at the value; t->name, dtype and shape are set and valid dtypes, dims are checked here. On success `s` is behind

@@ -12,7 +12,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-typedef const char *(*read_fn)(const char *p, const char *end, struct json_run *run);
+/* Reads the element at p into *out and moves it on; returns the byte behind the element, or NULL. */
+typedef const char *(*read_fn)(const char *p, const char *end, uint8_t **out, struct json_run *run);
 
 INLINE const char *skip_space(const char *p, const char *end)
 {
@@ -24,18 +25,19 @@ INLINE const char *skip_space(const char *p, const char *end)
 INLINE enum json_run_end read_run(read_fn read, size_t max, struct json_run *run)
 {
     const char *p = skip_space(run->at, run->end), *end = run->end;
+    uint8_t *out = run->out;
     size_t n = 0;
     enum json_run_end rc = JSON_RUN_CLOSED;
     if (p < end && *p == ']') {
         p++;
-        goto out;
+        goto done;
     }
     for (;;) {
         rc = JSON_RUN_TOO_MANY;
         if (n == max)
             break;
         rc = JSON_RUN_BAD;
-        const char *next = read(p, end, run);
+        const char *next = read(p, end, &out, run);
         if (!next)
             break;
         n++;
@@ -56,15 +58,15 @@ INLINE enum json_run_end read_run(read_fn read, size_t max, struct json_run *run
         if (__builtin_expect(p < end && *p <= ' ', 0))
             p = skip_space(p, end);
     }
-out:
+done:
     run->at = p;
     run->n = n;
+    run->out = out;
     return rc;
 }
 
 /* Whole numbers: no point, no exponent. `signed_max` + neg is the largest magnitude of a negative number. */
-INLINE const char *read_whole(const char *p, const char *end, struct json_run *run, size_t width, uint64_t max,
-                              uint64_t neg_max)
+INLINE const char *read_whole(const char *p, const char *end, uint8_t **out, size_t width, uint64_t max, uint64_t neg_max)
 {
     bool neg = p < end && *p == '-';
     p += neg;
@@ -86,118 +88,157 @@ INLINE const char *read_whole(const char *p, const char *end, struct json_run *r
     if (__builtin_expect(p < end && (*p == '.' || (*p | 0x20) == 'e'), 0))
         return NULL;
     w = neg ? 0 - w : w;
-    memcpy(run->out, &w, width); /* little-endian: the low bytes */
-    run->out += width;
+    memcpy(*out, &w, width); /* little-endian: the low bytes */
+    *out += width;
     return p;
 }
 
-#define WHOLE_READER(name, width, max, neg_max)                                                                        \
-    INLINE const char *name(const char *p, const char *end, struct json_run *run)                                      \
-    {                                                                                                                  \
-        return read_whole(p, end, run, width, max, neg_max);                                                           \
-    }
-WHOLE_READER(read_u8, 1, UINT8_MAX, 0)
-WHOLE_READER(read_u16, 2, UINT16_MAX, 0)
-WHOLE_READER(read_u32, 4, UINT32_MAX, 0)
-WHOLE_READER(read_u64, 8, UINT64_MAX, 0)
-WHOLE_READER(read_i8, 1, INT8_MAX, 1u << 7)
-WHOLE_READER(read_i16, 2, INT16_MAX, 1u << 15)
-WHOLE_READER(read_i32, 4, INT32_MAX, 1u << 31)
-WHOLE_READER(read_i64, 8, INT64_MAX, 1ull << 63)
+INLINE const char *read_u8(const char *p, const char *end, uint8_t **out, struct json_run *run)
+{
+    (void)run;
+    return read_whole(p, end, out, 1, UINT8_MAX, 0);
+}
 
-INLINE const char *read_bool(const char *p, const char *end, struct json_run *run)
+INLINE const char *read_u16(const char *p, const char *end, uint8_t **out, struct json_run *run)
+{
+    (void)run;
+    return read_whole(p, end, out, 2, UINT16_MAX, 0);
+}
+
+INLINE const char *read_u32(const char *p, const char *end, uint8_t **out, struct json_run *run)
+{
+    (void)run;
+    return read_whole(p, end, out, 4, UINT32_MAX, 0);
+}
+
+INLINE const char *read_u64(const char *p, const char *end, uint8_t **out, struct json_run *run)
+{
+    (void)run;
+    return read_whole(p, end, out, 8, UINT64_MAX, 0);
+}
+
+INLINE const char *read_i8(const char *p, const char *end, uint8_t **out, struct json_run *run)
+{
+    (void)run;
+    return read_whole(p, end, out, 1, INT8_MAX, 1u << 7);
+}
+
+INLINE const char *read_i16(const char *p, const char *end, uint8_t **out, struct json_run *run)
+{
+    (void)run;
+    return read_whole(p, end, out, 2, INT16_MAX, 1u << 15);
+}
+
+INLINE const char *read_i32(const char *p, const char *end, uint8_t **out, struct json_run *run)
+{
+    (void)run;
+    return read_whole(p, end, out, 4, INT32_MAX, 1u << 31);
+}
+
+INLINE const char *read_i64(const char *p, const char *end, uint8_t **out, struct json_run *run)
+{
+    (void)run;
+    return read_whole(p, end, out, 8, INT64_MAX, 1ull << 63);
+}
+
+INLINE const char *read_bool(const char *p, const char *end, uint8_t **out, struct json_run *run)
 {
     size_t left = (size_t)(end - p), n;
+    (void)run;
     if (left >= 4 && memcmp(p, "true", 4) == 0)
-        *run->out = 1, n = 4;
+        **out = 1, n = 4;
     else if (left >= 5 && memcmp(p, "false", 5) == 0)
-        *run->out = 0, n = 5;
+        **out = 0, n = 5;
     else if (left >= 1 && (*p == '0' || *p == '1') &&
              !(left > 1 && (p[1] == '.' || (p[1] | 0x20) == 'e' || (p[1] >= '0' && p[1] <= '9'))))
-        *run->out = *p == '1', n = 1;
+        **out = *p == '1', n = 1;
     else
         return NULL;
-    run->out++;
+    ++*out;
     return p + n;
 }
 
-INLINE const char *read_f64(const char *p, const char *end, struct json_run *run)
+INLINE const char *read_f64(const char *p, const char *end, uint8_t **out, struct json_run *run)
 {
     struct json_decimal d;
+    (void)run;
     p = json_decimal_scan(p, end, &d);
     if (__builtin_expect(!p, 0))
         return NULL;
     double v = json_decimal_f64(&d);
-    memcpy(run->out, &v, sizeof v);
-    run->out += sizeof v;
+    memcpy(*out, &v, sizeof v);
+    *out += sizeof v;
     return isfinite(v) ? p : NULL;
 }
 
-INLINE const char *read_f32(const char *p, const char *end, struct json_run *run)
+INLINE const char *read_f32(const char *p, const char *end, uint8_t **out, struct json_run *run)
 {
     struct json_decimal d;
+    (void)run;
     p = json_decimal_scan(p, end, &d);
     if (__builtin_expect(!p, 0))
         return NULL;
     float v = json_decimal_f32(&d);
-    memcpy(run->out, &v, sizeof v);
-    run->out += sizeof v;
+    memcpy(*out, &v, sizeof v);
+    *out += sizeof v;
     return isfinite(v) ? p : NULL;
 }
 
-INLINE const char *read_half(const char *p, const char *end, struct json_run *run, bool bf16)
+INLINE const char *read_half(const char *p, const char *end, uint8_t **out, bool bf16)
 {
     struct json_decimal d;
     p = json_decimal_scan(p, end, &d);
     if (__builtin_expect(!p, 0))
         return NULL;
     uint16_t v = bf16 ? json_decimal_bf16(&d) : json_decimal_f16(&d);
-    memcpy(run->out, &v, sizeof v);
-    run->out += sizeof v;
+    memcpy(*out, &v, sizeof v);
+    *out += sizeof v;
     return (v & 0x7fff) < (bf16 ? 0x7f80 : 0x7c00) ? p : NULL;
 }
 
-INLINE const char *read_f16(const char *p, const char *end, struct json_run *run)
+INLINE const char *read_f16(const char *p, const char *end, uint8_t **out, struct json_run *run)
 {
-    return read_half(p, end, run, false);
+    (void)run;
+    return read_half(p, end, out, false);
 }
 
-INLINE const char *read_bf16(const char *p, const char *end, struct json_run *run)
+INLINE const char *read_bf16(const char *p, const char *end, uint8_t **out, struct json_run *run)
 {
-    return read_half(p, end, run, true);
+    (void)run;
+    return read_half(p, end, out, true);
 }
 
 /* u32 length, then the bytes. The caller made room for what the text can decode to. */
-static const char *read_string(const char *p, const char *end, struct json_run *run)
+static const char *read_string(const char *p, const char *end, uint8_t **out, struct json_run *run)
 {
     const char *bad;
     size_t n;
     run->why = NULL;
     if (p >= end || *p != '"')
         return NULL;
-    const char *next = json_string_decode(p + 1, end, (char *)run->out + 4, &n, &run->why, &bad);
+    const char *next = json_string_decode(p + 1, end, (char *)*out + 4, &n, &run->why, &bad);
     if (!next)
         return NULL;
     run->why = "is longer than 4 GiB";
     if (n > UINT32_MAX)
         return NULL;
-    store_u32(run->out, (uint32_t)n);
-    run->out += 4 + n;
+    store_u32(*out, (uint32_t)n);
+    *out += 4 + n;
     return next;
 }
 
-static const char *read_base64(const char *p, const char *end, struct json_run *run)
+static const char *read_base64(const char *p, const char *end, uint8_t **out, struct json_run *run)
 {
-    uint8_t *at = run->out;
-    const char *next = read_string(p, end, run);
+    uint8_t *at = *out;
+    const char *next = read_string(p, end, out, run);
     if (!next)
         return NULL;
     size_t n;
     run->why = "is not base64 (RFC 4648: A-Z a-z 0-9 + / in groups of four, padded with =)";
-    if (!base64_decode((struct str){(const char *)at + 4, (size_t)(run->out - at) - 4}, at + 4, &n))
+    if (!base64_decode((struct str){(const char *)at + 4, (size_t)(*out - at) - 4}, at + 4, &n))
         return NULL;
     store_u32(at, (uint32_t)n);
-    run->out = at + 4 + n;
+    *out = at + 4 + n;
     return next;
 }
 

@@ -22,41 +22,47 @@
 #include "tensor/tensor_priv.h"
 
 struct json_decimal {
-    uint64_t w;      /* up to 19 significant digits */
-    int64_t q;       /* value = w x 10^q, when !more */
+    uint64_t w; /* up to 19 significant digits */
+    int64_t q;  /* value = w x 10^q, when !more */
     bool neg;
-    bool whole;      /* no point and no exponent in the text */
-    bool more;       /* nonzero digits behind the 19 were left out: the value is above w x 10^q, below (w + 1) x 10^q */
+    bool whole;             /* no point and no exponent in the text */
+    bool more;              /* nonzero digits behind the 19 were left out: the value is above w x 10^q, below (w + 1) x 10^q */
     const char *text, *end; /* the token */
 };
 
 static const uint64_t json_pow10_u64[9] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
 
-/* Eight bytes at `v`: how many leading ones are digits, and their value. */
-static inline unsigned json_digits8(uint64_t v, uint64_t *value)
+/* Eight bytes at `v`: a set top bit in each that is no digit, exact up to the lowest one. */
+static inline uint64_t json_digits8_stop(uint64_t v)
 {
     uint64_t t = v ^ 0x3030303030303030u;
-    uint64_t stop = ((t + 0x7676767676767676u) | t) & 0x8080808080808080u;
-    unsigned n = stop ? (unsigned)__builtin_ctzll(stop) >> 3 : 8;
-    if (!n)
-        return 0;
-    t <<= 64 - 8 * n; /* leading places become zeros */
-    t = (t * 10 + (t >> 8)) & 0x00ff00ff00ff00ffu;
-    t = (t * 100 + (t >> 16)) & 0x0000ffff0000ffffu;
-    *value = (t * 10000 + (t >> 32)) & 0xffffffffu;
-    return n;
+    return ((t + 0x7676767676767676u) | t) & 0x8080808080808080u;
 }
 
-/* Digits from p on, folded into *w (modulo 2^64: the caller counts them). Returns the first byte that is none. */
+/* The value of the n leading digits of the eight bytes at `v`, 1 <= n <= 8. */
+static inline uint64_t json_digits8_value(uint64_t v, unsigned n)
+{
+    uint64_t t = (v ^ 0x3030303030303030u) << (64 - 8 * n); /* leading places become zeros */
+    t = (t * 10 + (t >> 8)) & 0x00ff00ff00ff00ffu;
+    t = (t * 100 + (t >> 16)) & 0x0000ffff0000ffffu;
+    return (t * 10000 + (t >> 32)) & 0xffffffffu;
+}
+
+/* Digits from p on, folded into *w (modulo 2^64: the caller counts them). Returns the first byte that is none. Eight more
+ * digits are a predicted branch and a constant step, so that the next load doesn't wait for this one; only the last, partial
+ * group's length is computed. */
 static inline const char *json_digits(const char *p, const char *end, uint64_t *w)
 {
     while (end - p >= 8) {
-        uint64_t value = 0;
-        unsigned n = json_digits8(load_u64(p), &value);
-        *w = *w * json_pow10_u64[n] + value;
-        p += n;
-        if (n < 8)
-            return p;
+        uint64_t v = load_u64(p), stop = json_digits8_stop(v);
+        if (stop) {
+            unsigned n = (unsigned)__builtin_ctzll(stop) >> 3;
+            if (n)
+                *w = *w * json_pow10_u64[n] + json_digits8_value(v, n);
+            return p + n;
+        }
+        *w = *w * 100000000 + json_digits8_value(v, 8);
+        p += 8;
     }
     for (; p < end && *p >= '0' && *p <= '9'; p++)
         *w = *w * 10 + (uint64_t)(*p - '0');
@@ -88,13 +94,19 @@ static inline const char *json_decimal_scan(const char *p, const char *end, stru
     d->neg = p < end && *p == '-';
     p += d->neg;
     const char *first = p;
-    d->w = 0;
+    d->w = p < end ? (uint64_t)(unsigned char)(*p - '0') : 10;
     d->more = false;
     d->whole = true;
-    p = json_digits(p, end, &d->w);
-    size_t digits = (size_t)(p - first);
-    if (__builtin_expect(digits == 0 || (*first == '0' && digits > 1), 0))
+    if (__builtin_expect(d->w > 9, 0))
         return NULL;
+    p++;
+    size_t digits = 1;
+    if (p < end && *p >= '0' && *p <= '9') {
+        if (d->w == 0)
+            return NULL;
+        p = json_digits(p, end, &d->w);
+        digits = (size_t)(p - first);
+    }
     int64_t q = 0;
     if (p < end && *p == '.') {
         const char *frac = ++p;
@@ -123,12 +135,22 @@ double json_decimal_f64_slow(const struct json_decimal *d);
 
 extern const double json_pow10_f64[23];
 
+/* -v where neg, without a branch: signs are often random. */
+static inline double json_signed(double v, bool neg)
+{
+    uint64_t u;
+    memcpy(&u, &v, sizeof u);
+    u |= (uint64_t)neg << 63;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
+
 static inline double json_decimal_f64(const struct json_decimal *d)
 {
     if (__builtin_expect(d->w <= 1ull << 53 && d->q >= -22 && d->q <= 22 && !d->more, 1)) {
         double v = (double)d->w;
         v = d->q < 0 ? v / json_pow10_f64[-d->q] : v * json_pow10_f64[d->q];
-        return d->neg ? -v : v;
+        return json_signed(v, d->neg);
     }
     return json_decimal_f64_slow(d);
 }

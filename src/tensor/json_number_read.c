@@ -120,7 +120,7 @@ double json_decimal_f64_slow(const struct json_decimal *d)
         v = by_strtod(d);
     else
         memcpy(&v, &u, sizeof v);
-    return d->neg ? -v : v;
+    return json_signed(v, d->neg);
 }
 
 /* -1, 0, 1: the decimal's magnitude against that of `v`, exactly. Both nonzero, v finite. */

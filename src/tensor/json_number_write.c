@@ -34,7 +34,7 @@ static struct shortest shortest_of(uint64_t c, int q, bool closer)
 {
     if (q <= 0 && q > -53 && (c & ((1ull << -q) - 1)) == 0)
         return trimmed(c >> -q, 0); /* a whole number */
-    uint64_t odd = c & 1; /* interval ends belong to even significands */
+    uint64_t odd = c & 1;           /* interval ends belong to even significands */
     /* floor(log10(2^q)), for the shorter interval floor(log10(3/4 x 2^q)) */
     int k = (q * 1262611 - (closer ? 524031 : 0)) >> 22;
     int h = q + ((-k * 1741647) >> 19) + 1;
@@ -166,6 +166,12 @@ size_t json_write_f32(float v, char *out)
     return write_float(u & 0x7fffffffu, u >> 31, 23, 127, out);
 }
 
-size_t json_write_f16(uint16_t v, char *out) { return write_float(v & 0x7fff, v >> 15, 10, 15, out); }
+size_t json_write_f16(uint16_t v, char *out)
+{
+    return write_float(v & 0x7fff, v >> 15, 10, 15, out);
+}
 
-size_t json_write_bf16(uint16_t v, char *out) { return write_float(v & 0x7fff, v >> 15, 7, 127, out); }
+size_t json_write_bf16(uint16_t v, char *out)
+{
+    return write_float(v & 0x7fff, v >> 15, 7, 127, out);
+}

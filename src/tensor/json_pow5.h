@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-#define JSON_POW5_FIRST (-342)
-#define JSON_POW5_LAST 324
+#define JSON_POW5_FIRST      (-342)
+#define JSON_POW5_LAST       324
 #define JSON_POW5_EXACT_LAST 55
 
 extern const uint64_t json_pow5[JSON_POW5_LAST - JSON_POW5_FIRST + 1][2];

@@ -9,25 +9,25 @@
 
 static bool word_char(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '+' ||
-           c == '-' || c == '.';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '+' || c == '-' ||
+           c == '.';
 }
 
 const char *json_token_text(const struct json_scan *s, char *text)
 {
     if (s->p >= s->end)
-        return strcpy(text, "the end of the text");
+        return "the end of the text";
     size_t n = 0;
     while (s->p + n < s->end && n < 36 && word_char(s->p[n]))
         n++;
     bool cut = s->p + n < s->end && n == 36;
     switch (*s->p) {
     case '"':
-        return strcpy(text, "a string");
+        return "a string";
     case '[':
-        return strcpy(text, "an array");
+        return "an array";
     case '{':
-        return strcpy(text, "an object");
+        return "an object";
     default:
         if (!n && *s->p > ' ' && *s->p < 0x7f)
             snprintf(text, JSON_TOKEN_TEXT, "'%c'", *s->p);
@@ -127,11 +127,17 @@ const char *json_string_decode(const char *p, const char *end, char *dst, size_t
     size_t at = 0;
     char text[4];
     for (;;) {
-        while (end - p >= 8 && json_plain8(load_u64(p))) {
+        if (end - p >= 8) {
+            uint64_t v = load_u64(p), stop = json_string8_stop(v);
             if (dst)
-                memcpy(dst + at, p, 8);
-            at += 8;
-            p += 8;
+                memcpy(dst + at, &v, 8);
+            if (!stop) {
+                at += 8;
+                p += 8;
+                continue;
+            }
+            at += (size_t)__builtin_ctzll(stop) >> 3;
+            p += __builtin_ctzll(stop) >> 3;
         }
         *bad = p;
         if (p == end) {
@@ -177,10 +183,9 @@ int json_string(struct json_scan *s, struct arena *a, struct str *out, struct er
     *out = (struct str){text, n};
     if (n == (size_t)(next - text) - 1)
         return STATUS_OK; /* no escapes: an escape is always longer than what it stands for */
-    char *copy = arena_alloc(a, n);
+    char *copy = arena_alloc(a, n + JSON_STRING_SLACK);
     if (!copy)
         return error_set(err, STATUS_NOMEM, "no memory for a string of %zu bytes in the request", n);
-    /* Decoding copies eight bytes at a time but never past what the text had, so `n` bytes hold it. */
     json_string_decode(text, s->end, copy, &n, &why, &bad);
     out->p = copy;
     return STATUS_OK;
@@ -340,8 +345,7 @@ int json_skip(struct json_scan *s, int depth, struct error *err)
     const char *next;
     char c = json_peek(s);
     if ((c == '{' || c == '[') && depth <= 0)
-        return error_set(err, STATUS_INVALID, "the request's JSON is nested too deeply at byte %zu",
-                         (size_t)(s->p - s->start));
+        return error_set(err, STATUS_INVALID, "the request's JSON is nested too deeply at byte %zu", (size_t)(s->p - s->start));
     if (c == '{')
         return skip_object(s, depth - 1, err);
     if (c == '[')

@@ -28,7 +28,8 @@ static inline char json_peek(struct json_scan *s)
     return s->p < s->end ? *s->p : 0;
 }
 
-/* What stands at the scanner, for messages: "a string", "the number 1.5", "the word NaN", "the end of the text". */
+/* What stands at the scanner, for messages: "a string", "the number 1.5", "the word NaN", "the end of the text". A constant, or
+ * written into `text` of JSON_TOKEN_TEXT bytes. */
 #define JSON_TOKEN_TEXT 64
 const char *json_token_text(const struct json_scan *s, char *text);
 
@@ -50,20 +51,22 @@ int json_u64(struct json_scan *s, uint64_t *out, struct error *err) MUST_CHECK;
 /* Check and pass one value of any kind, at most `depth` levels deep. */
 int json_skip(struct json_scan *s, int depth, struct error *err) MUST_CHECK;
 
+#define JSON_STRING_SLACK 8
 /* The string behind an opening quote at p - 1: decodes it to dst (NULL: only checks) and stores the decoded length; dst needs
- * at most as many bytes as the text has up to the closing quote. Returns the byte behind the closing quote, or NULL with
+ * JSON_STRING_SLACK bytes more than that (copies go by eight bytes). Returns the byte behind the closing quote, or NULL with
  * *why (a constant: "is not valid UTF-8" ...) and *bad (where). */
 const char *json_string_decode(const char *p, const char *end, char *dst, size_t *n, const char **why, const char **bad);
 
 /* Length of the UTF-8 sequence at p (RFC 3629), 0 when there is none. `left` >= 1. */
 size_t json_utf8_length(const unsigned char *p, size_t left);
 
-/* Eight bytes that need no look in a JSON string: ASCII, no control character, quote or backslash. */
-static inline bool json_plain8(uint64_t v)
+/* Eight bytes of a JSON string's inside: a set top bit in each that needs a look (a control character, quote, backslash, or
+ * not ASCII); exact up to the lowest one. */
+static inline uint64_t json_string8_stop(uint64_t v)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
     uint64_t quote = v ^ ones * '"', slash = v ^ ones * '\\';
-    return !((v | (v - ones * 0x20) | (quote - ones) | (slash - ones)) & tops);
+    return (v | (v - ones * 0x20) | (quote - ones) | (slash - ones)) & tops;
 }
 
 #endif

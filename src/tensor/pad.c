@@ -19,8 +19,8 @@ static int fill_whole(enum dtype t, double v, int64_t min, uint64_t max, struct 
     /* The upper bound of a 64-bit type is not a double; the next double above it is excluded instead. */
     if (!(v >= (double)min && v <= (double)max) || v != floor(v) || (max == UINT64_MAX && v >= 0x1p64) ||
         (max == INT64_MAX && v >= 0x1p63))
-        return error_set(err, STATUS_INVALID, "padding value %g: %s takes whole numbers from %lld to %llu", v,
-                         dtype_name(t), (long long)min, (unsigned long long)max);
+        return error_set(err, STATUS_INVALID, "padding value %g: %s takes whole numbers from %lld to %llu", v, dtype_name(t),
+                         (long long)min, (unsigned long long)max);
     uint64_t u = v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
     memcpy(out->element, &u, sizeof u);
     return STATUS_OK;
@@ -124,8 +124,7 @@ static int check_members(const struct tensor *const *members, size_t n, const st
     return STATUS_OK;
 }
 
-int pad_bytes(const struct tensor *const *members, size_t n, const struct shape *target, size_t *bytes,
-              struct error *err)
+int pad_bytes(const struct tensor *const *members, size_t n, const struct shape *target, size_t *bytes, struct error *err)
 {
     uint64_t own, all;
     int rc = check_members(members, n, target, &own, err);
@@ -153,7 +152,7 @@ struct gather {
     const uint8_t *fill;
     bool zero_fill;
     const struct shape *from, *to;
-    size_t run_axis; /* from here on inwards the member and the batch have the same dims */
+    size_t run_axis;                        /* from here on inwards the member and the batch have the same dims */
     uint64_t to_inner[TENSOR_RANK_MAX + 1]; /* elements of the batch below each axis; [rank] unused */
 };
 
@@ -237,16 +236,16 @@ int pad_gather(const struct tensor *const *members, size_t n, const struct shape
     return STATUS_OK;
 }
 
-int pad_mask(enum dtype t, const int64_t *rows, const int64_t *lengths, size_t n, int64_t rows_total, int64_t length,
-             void *dst, size_t bytes, struct error *err)
+int pad_mask(enum dtype t, const int64_t *rows, const int64_t *lengths, size_t n, int64_t rows_total, int64_t length, void *dst,
+             size_t bytes, struct error *err)
 {
     struct shape shape = {2, {rows_total, length}};
     struct pad_fill one;
     size_t want, each = dtype_bytes(t);
     int64_t used = 0;
     if (!tensor_bytes(t, &shape, &want) || pad_fill_set(t, 1, &one, NULL))
-        return error_set(err, STATUS_INVALID, "a mask can't be %s of %lld rows of %lld", dtype_name(t),
-                         (long long)rows_total, (long long)length);
+        return error_set(err, STATUS_INVALID, "a mask can't be %s of %lld rows of %lld", dtype_name(t), (long long)rows_total,
+                         (long long)length);
     for (size_t i = 0; i < n; i++)
         if (rows[i] < 0 || lengths[i] < 0 || lengths[i] > length || __builtin_add_overflow(used, rows[i], &used) ||
             used > rows_total)

@@ -36,8 +36,8 @@ int pad_gather(const struct tensor *const *members, size_t n, const struct shape
 /* The mask of a padded axis: dst is a dense [rows_total, length] tensor of dtype `t` (not BYTES); position j of a row of
  * member i gets 1 when j < lengths[i], else 0; rows behind the last member get 0. `bytes` is the size of dst.
  * STATUS_INVALID when a length or the rows don't fit or t is BYTES. */
-int pad_mask(enum dtype t, const int64_t *rows, const int64_t *lengths, size_t n, int64_t rows_total, int64_t length,
-             void *dst, size_t bytes, struct error *err) MUST_CHECK;
+int pad_mask(enum dtype t, const int64_t *rows, const int64_t *lengths, size_t n, int64_t rows_total, int64_t length, void *dst,
+             size_t bytes, struct error *err) MUST_CHECK;
 
 /* One axis (>= 1) that is cut to `length`. */
 struct pad_cut {

@@ -11,11 +11,11 @@
 
 struct cutter {
     const uint8_t *src;
-    uint8_t *dst;  /* NULL: only measure */
-    size_t n;      /* bytes taken */
-    size_t each;   /* 0 for BYTES */
+    uint8_t *dst; /* NULL: only measure */
+    size_t n;     /* bytes taken */
+    size_t each;  /* 0 for BYTES */
     const struct shape *from, *to;
-    size_t last; /* innermost axis that is cut */
+    size_t last;                     /* innermost axis that is cut */
     uint64_t inner[TENSOR_RANK_MAX]; /* elements of the batch below each axis */
 };
 

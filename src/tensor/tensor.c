@@ -77,8 +77,8 @@ static int check_bytes(const char *what, const struct tensor *t, uint64_t want, 
         return error_set(err, STATUS_INVALID,
                          "%s '%.*s': shape %s has %llu BYTES elements, but %zu of the tensor's %zu bytes are left over "
                          "behind the last one",
-                         what, NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape), (unsigned long long)want,
-                         left, t->data.n);
+                         what, NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape), (unsigned long long)want, left,
+                         t->data.n);
     return STATUS_OK;
 }
 
@@ -92,8 +92,8 @@ static int check_bool(const char *what, const struct tensor *t, struct error *er
     size_t at = 0;
     while (t->data.p[at] <= 1)
         at++;
-    return error_set(err, STATUS_INVALID, "%s '%.*s': BOOL element %zu is the byte %u; only 0 and 1 are BOOL values",
-                     what, NAME_ARG(t->name), at, t->data.p[at]);
+    return error_set(err, STATUS_INVALID, "%s '%.*s': BOOL element %zu is the byte %u; only 0 and 1 are BOOL values", what,
+                     NAME_ARG(t->name), at, t->data.p[at]);
 }
 
 int tensor__check(const char *what, const struct tensor *t, struct error *err)
@@ -104,8 +104,7 @@ int tensor__check(const char *what, const struct tensor *t, struct error *err)
     if (t->dtype == DTYPE_INVALID || (unsigned)t->dtype >= DTYPE_COUNT)
         return error_set(err, STATUS_INVALID, "%s '%.*s': the datatype is not one of the protocol's", what, NAME_ARG(t->name));
     if (!shape_elements(&t->shape, &n))
-        return error_set(err, STATUS_INVALID,
-                         "%s '%.*s': shape %s has a negative dimension or more elements than fit 63 bits",
+        return error_set(err, STATUS_INVALID, "%s '%.*s': shape %s has a negative dimension or more elements than fit 63 bits",
                          what, NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape));
     if (t->dtype == DTYPE_BYTES)
         return check_bytes(what, t, n, err);
@@ -113,12 +112,16 @@ int tensor__check(const char *what, const struct tensor *t, struct error *err)
         return error_set(err, STATUS_INVALID, "%s '%.*s': %s of shape %s does not fit any memory", what, NAME_ARG(t->name),
                          dtype_name(t->dtype), shape_format(&t->shape, shape, sizeof shape));
     if (t->data.n != want)
-        return error_set(err, STATUS_INVALID, "%s '%.*s': %s of shape %s takes %zu bytes, but %zu came", what, NAME_ARG(t->name),
-                         dtype_name(t->dtype), shape_format(&t->shape, shape, sizeof shape), want, t->data.n);
+        return error_set(err, STATUS_INVALID, "%s '%.*s': %s of shape %s takes %zu bytes, but %zu came", what,
+                         NAME_ARG(t->name), dtype_name(t->dtype), shape_format(&t->shape, shape, sizeof shape), want,
+                         t->data.n);
     return t->dtype == DTYPE_BOOL ? check_bool(what, t, err) : STATUS_OK;
 }
 
-int tensor_check(const struct tensor *t, struct error *err) { return tensor__check("tensor", t, err); }
+int tensor_check(const struct tensor *t, struct error *err)
+{
+    return tensor__check("tensor", t, err);
+}
 
 /* Bytes that `n` length-prefixed elements at `p` take; the caller's tensor has passed tensor_check. */
 static size_t bytes_span(const uint8_t *p, size_t left, uint64_t n)

@@ -41,14 +41,15 @@ enum dtype dtype_parse(struct str name);
 /* Bytes of one element; 0 for BYTES and INVALID. */
 size_t dtype_bytes(enum dtype t);
 
-#define TENSOR_RANK_MAX 16
+#define TENSOR_RANK_MAX    16
 #define TENSOR_DIM_DYNAMIC (-1)
 
 struct shape {
-    uint8_t rank; /* 0: a scalar */
+    uint8_t rank;                 /* 0: a scalar */
     int64_t dim[TENSOR_RANK_MAX]; /* >= 0; in contracts -1 means dynamic */
 };
 
+/* Same rank and same dims. */
 bool shape_eq(const struct shape *a, const struct shape *b);
 /* Product of the dims; false when a dim is negative or the product overflows int64. A scalar has 1 element. */
 bool shape_elements(const struct shape *s, uint64_t *out);
@@ -75,7 +76,10 @@ int tensor_check(const struct tensor *t, struct error *err) MUST_CHECK;
  * this walks the lengths. Bounds are asserted. */
 void tensor_rows(const struct tensor *t, int64_t first, int64_t rows, struct tensor *out);
 
-static inline void tensor_release(struct tensor *t) { slice_release(&t->data); }
+static inline void tensor_release(struct tensor *t)
+{
+    slice_release(&t->data);
+}
 
 /* IEEE half and bfloat16 <-> float, round to nearest even, NaN kept quiet. */
 float f16_to_f32(uint16_t h);

@@ -34,6 +34,9 @@ static inline uint64_t load_u64(const void *p)
     return v;
 }
 
-static inline void store_u32(void *p, uint32_t v) { memcpy(p, &v, sizeof v); }
+static inline void store_u32(void *p, uint32_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
 
 #endif

@@ -14,11 +14,23 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
-static bool have_oracle(void) { return __builtin_cpu_supports("f16c"); }
-__attribute__((target("f16c"))) static float oracle_f16_to_f32(uint16_t h) { return _cvtsh_ss(h); }
-__attribute__((target("f16c"))) static uint16_t oracle_f32_to_f16(float f) { return _cvtss_sh(f, 0); }
+static bool have_oracle(void)
+{
+    return __builtin_cpu_supports("f16c");
+}
+__attribute__((target("f16c"))) static float oracle_f16_to_f32(uint16_t h)
+{
+    return _cvtsh_ss(h);
+}
+__attribute__((target("f16c"))) static uint16_t oracle_f32_to_f16(float f)
+{
+    return _cvtss_sh(f, 0);
+}
 #elif defined(__aarch64__)
-static bool have_oracle(void) { return true; }
+static bool have_oracle(void)
+{
+    return true;
+}
 static float oracle_f16_to_f32(uint16_t h)
 {
     __fp16 v;
@@ -33,9 +45,18 @@ static uint16_t oracle_f32_to_f16(float f)
     return h;
 }
 #else
-static bool have_oracle(void) { return false; }
-static float oracle_f16_to_f32(uint16_t h) { return h; }
-static uint16_t oracle_f32_to_f16(float f) { return (uint16_t)f; }
+static bool have_oracle(void)
+{
+    return false;
+}
+static float oracle_f16_to_f32(uint16_t h)
+{
+    return h;
+}
+static uint16_t oracle_f32_to_f16(float f)
+{
+    return (uint16_t)f;
+}
 #endif
 
 static uint32_t bits(float f)

@@ -81,7 +81,7 @@ static void bad(struct fixture *f, const char *text, const char *part)
     assert_int_equal(f->r.n_inputs, 0);
 }
 
-#define ONE(dtype, shape, data)                                                                                        \
+#define ONE(dtype, shape, data)                                                                                                \
     "{\"inputs\":[{\"name\":\"x\",\"shape\":" shape ",\"datatype\":\"" dtype "\",\"data\":" data "}]}"
 
 static void expect_bytes(struct fixture *f, const char *text, const void *want, size_t n)
@@ -154,8 +154,9 @@ static void shapes_flat_nested_scalar_empty(void **state)
 static void values_out_of_range_are_named(void **state)
 {
     struct fixture *f = *state;
-    bad(f, ONE("INT32", "[2]", "[1,1.0]"), "input 'x': element 1 of data is 1.0, but INT32 takes whole numbers from -2147483648 to "
-                                            "2147483647");
+    bad(f, ONE("INT32", "[2]", "[1,1.0]"),
+        "input 'x': element 1 of data is 1.0, but INT32 takes whole numbers from -2147483648 to "
+        "2147483647");
     bad(f, ONE("INT32", "[1]", "[1e3]"), "element 0 of data is 1e3");
     bad(f, ONE("INT32", "[1]", "[2147483648]"), "is 2147483648");
     bad(f, ONE("UINT8", "[1]", "[256]"), "from 0 to 255");
@@ -199,8 +200,9 @@ static void values_out_of_range_are_named(void **state)
 static void base64_content(void **state)
 {
     struct fixture *f = *state;
-#define B64(data) "{\"inputs\":[{\"name\":\"x\",\"shape\":[1],\"datatype\":\"BYTES\",\"data\":[" data                    \
-                  "],\"parameters\":{\"content_type\":\"base64\"}}]}"
+#define B64(data)                                                                                                              \
+    "{\"inputs\":[{\"name\":\"x\",\"shape\":[1],\"datatype\":\"BYTES\",\"data\":[" data                                        \
+    "],\"parameters\":{\"content_type\":\"base64\"}}]}"
     /* RFC 4648 section 10 */
     expect_bytes(f, B64("\"Zm9vYmFy\""), "\6\0\0\0foobar", 10);
     expect_bytes(f, B64("\"Zm9vYmE=\""), "\5\0\0\0fooba", 9);
@@ -212,7 +214,9 @@ static void base64_content(void **state)
     bad(f, B64("\"Z===\""), "not base64");
     bad(f, B64("\"Zg==Zg==\""), "not base64");
     bad(f, B64("\"Zm9v YmE\""), "not base64");
-    bad(f, "{\"inputs\":[{\"name\":\"x\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1],\"parameters\":{\"content_type\":\"base64\"}}]}",
+    bad(f,
+        "{\"inputs\":[{\"name\":\"x\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1],\"parameters\":{\"content_type\":"
+        "\"base64\"}}]}",
         "for BYTES");
     drop(f);
 }
@@ -222,7 +226,8 @@ static const char full[] =
     "\"b\":false,\"n\":-7,\"sequence_id\":0,\"sequence_start\":false},"
     "\"inputs\":[{\"data\":[[1,2],[3,4]],\"datatype\":\"FP32\",\"shape\":[2,2],\"name\":\"a\"},"
     "{\"name\":\"b\",\"datatype\":\"BYTES\",\"shape\":[2],\"data\":[\"q\\\"\",\"w\"],\"extra\":{\"deep\":[1,{\"x\":null}]}}],"
-    "\"outputs\":[{\"name\":\"y\"},{\"name\":\"z\",\"parameters\":{\"binary_data\":false,\"classification\":5}}],\"more\":[[]]}";
+    "\"outputs\":[{\"name\":\"y\"},{\"name\":\"z\",\"parameters\":{\"binary_data\":false,\"classification\":5}}],\"more\":[[]]"
+    "}";
 
 static void check_full(struct fixture *f)
 {
@@ -267,7 +272,7 @@ static void whole_requests_with_any_spacing(void **state)
             if (*p == '"' && p[-(p > full)] != '\\')
                 quoted = !quoted;
             bool mark = !quoted && strchr("{}[],:", *p);
-            n += (size_t)sprintf(spaced + n, "%s%c%s", mark ? spaces[k] : "", *p, mark ? spaces[k] : "");
+            n += (size_t)snprintf(spaced + n, sizeof spaced - n, "%s%c%s", mark ? spaces[k] : "", *p, mark ? spaces[k] : "");
         }
         good(f, spaced);
         check_full(f);
@@ -275,17 +280,29 @@ static void whole_requests_with_any_spacing(void **state)
     drop(f);
 }
 
+/* Numbers where they stand, in the usual order of members. */
+static const char *const ordered[] = {
+    full,
+    ONE("FP32", "[2,2]", "[[1.5,-2e3],[3,0.125]]"),
+    ONE("INT64", "[2,1,2]", "[[[1,2]],[[3,4]]]"),
+    ONE("BOOL", "[2,2]", "[[true,false],[1,0]]"),
+    ONE("FP16", "[]", "7"),
+    ONE("BYTES", "[2,1]", "[[\"a\\u00e9\"],[\"\\ud83d\\ude00 and more\"]]"),
+    "{\"inputs\":[],\"z\":[[{\"a\":[1,{}]},-1.5e-3,true,null,\"s\\n\"]]}",
+};
+
 static void every_cut_is_refused(void **state)
 {
     struct fixture *f = *state;
-    for (size_t n = 0; n + 1 < sizeof full; n++) {
-        char *keep;
-        int rc = decode_n(f, full, n, NULL, 0, &keep);
-        assert_int_equal(rc, STATUS_INVALID);
-        assert_true(f->err.text[0] != 0);
-        free(keep);
-        arena_clear(&f->a);
-    }
+    for (size_t i = 0; i < sizeof ordered / sizeof *ordered; i++)
+        for (size_t n = 0; n < strlen(ordered[i]); n++) {
+            char *keep;
+            int rc = decode_n(f, ordered[i], n, NULL, 0, &keep);
+            assert_int_equal(rc, STATUS_INVALID);
+            assert_true(f->err.text[0] != 0);
+            free(keep);
+            arena_clear(&f->a);
+        }
 }
 
 static void every_changed_byte_is_survived(void **state)
@@ -293,17 +310,18 @@ static void every_changed_byte_is_survived(void **state)
     struct fixture *f = *state;
     char text[sizeof full];
     static const char with[] = "\"\\[]{},:0x-\xff\n";
-    for (size_t i = 0; i + 1 < sizeof full; i++)
-        for (size_t k = 0; k < sizeof with; k++) {
-            char *keep;
-            memcpy(text, full, sizeof full);
-            text[i] = with[k];
-            int rc = decode_n(f, text, sizeof full - 1, NULL, 0, &keep);
-            assert_true(rc == STATUS_OK || rc == STATUS_INVALID);
-            infer_json_release(&f->r);
-            free(keep);
-            arena_clear(&f->a);
-        }
+    for (size_t j = 0; j < sizeof ordered / sizeof *ordered; j++)
+        for (size_t i = 0; i < strlen(ordered[j]); i++)
+            for (size_t k = 0; k < sizeof with; k++) {
+                char *keep;
+                snprintf(text, sizeof text, "%s", ordered[j]);
+                text[i] = with[k];
+                int rc = decode_n(f, text, strlen(ordered[j]), NULL, 0, &keep);
+                assert_true(rc == STATUS_OK || rc == STATUS_INVALID);
+                infer_json_release(&f->r);
+                free(keep);
+                arena_clear(&f->a);
+            }
 }
 
 static void malformed_requests_say_what_is_wrong(void **state)
@@ -334,7 +352,8 @@ static void malformed_requests_say_what_is_wrong(void **state)
     bad(f, "{\"inputs\":[],\"z\":tru}", "expected a value, but tru stands");
     bad(f, "{\"inputs\":[],\"z\":[1,]}", "expected a value");
     bad(f, "{\"inputs\":[],\"z\":01}", "");
-    bad(f, ONE("FP32", "[1]", "[1]}, {\"name\":\"x\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1]"), "input 'x' is given twice");
+    bad(f, ONE("FP32", "[1]", "[1]}, {\"name\":\"x\",\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1]"),
+        "input 'x' is given twice");
     bad(f, "{\"inputs\":[],\"outputs\":[{\"name\":\"y\"},{\"name\":\"y\"}]}", "output 'y' is requested twice");
     bad(f, "{\"inputs\":[],\"outputs\":[{}]}", "outputs[0] has no name");
     bad(f, "{\"inputs\":[],\"outputs\":[{\"name\":\"y\",\"name\":\"z\"}]}", "output 'y' has the member 'name' twice");
@@ -357,7 +376,8 @@ static void parameters_are_typed_and_reserved_ones_checked(void **state)
     bad(f, PARAMS("\"a\":1,\"a\":2"), "parameter 'a' is given twice");
     bad(f, PARAMS("\"a\":9223372036854775808"), "parameter 'a'");
     bad(f, PARAMS("\"a\":1e999"), "beyond the range of a double");
-    bad(f, "{\"inputs\":[{\"name\":\"x\",\"shape\":[1],\"datatype\":\"FP32\",\"parameters\":{\"shared_memory_region\":\"r\"}}]}",
+    bad(f,
+        "{\"inputs\":[{\"name\":\"x\",\"shape\":[1],\"datatype\":\"FP32\",\"parameters\":{\"shared_memory_region\":\"r\"}}]}",
         "no shared memory regions");
     bad(f, "{\"inputs\":[],\"outputs\":[{\"name\":\"y\",\"parameters\":{\"binary_data\":\"yes\"}}]}",
         "output 'y': parameter 'binary_data' is a string");
@@ -388,7 +408,7 @@ static void limits_hold(void **state)
             for (int i = 0; i < n; i++) {
                 assert_int_equal(f->r.inputs[i].data.p[0], i);
                 char name[16];
-                sprintf(name, "y%d", i);
+                snprintf(name, sizeof name, "y%d", i);
                 assert_true(str_eqz(f->r.outputs[i].name, name));
             }
         } else {
@@ -408,10 +428,12 @@ static void limits_hold(void **state)
     bad(f, buf_z(&b), "nested too deeply");
     buf_release(&b);
     struct infer_json_limits small = {.tensor_bytes = 100};
-    char text[] = "{\"inputs\":[{\"name\":\"x\",\"shape\":[8],\"datatype\":\"FP64\",\"data\":[1,2,3,4,5,6,7,8]},{\"name\":\"y\","
-                  "\"shape\":[8],\"datatype\":\"FP64\",\"data\":[1,2,3,4,5,6,7,8]}]}";
+    char text[] =
+        "{\"inputs\":[{\"name\":\"x\",\"shape\":[8],\"datatype\":\"FP64\",\"data\":[1,2,3,4,5,6,7,8]},{\"name\":\"y\","
+        "\"shape\":[8],\"datatype\":\"FP64\",\"data\":[1,2,3,4,5,6,7,8]}]}";
     assert_int_equal(infer_json_decode(str_of(text), slice_borrow(NULL, 0), &f->a, &small, &f->r, &f->err), STATUS_TOO_LARGE);
-    assert_non_null(strstr(f->err.text, "input 'y': its data takes 64 bytes of memory, and JSON data of one request may take 36 more"));
+    assert_non_null(
+        strstr(f->err.text, "input 'y': its data takes 64 bytes of memory, and JSON data of one request may take 36 more"));
     drop(f);
 }
 
@@ -431,7 +453,7 @@ static void bad_binary(struct fixture *f, const char *json, const void *tail, si
         fail_msg("says '%s', want '%s'", f->err.text, part);
 }
 
-#define BIN(name, dtype, shape, size)                                                                                  \
+#define BIN(name, dtype, shape, size)                                                                                          \
     "{\"name\":\"" name "\",\"shape\":" shape ",\"datatype\":\"" dtype "\",\"parameters\":{\"binary_data_size\":" size "}}"
 
 static void binary_inputs_point_into_the_tail(void **state)
@@ -440,8 +462,9 @@ static void binary_inputs_point_into_the_tail(void **state)
     struct slab *s = slab_create(32);
     memcpy(s->data, "\0\0\x80?\0\0\0@\2\0\0\0hi", 14);
     struct slice tail = {s->data, 14, s};
-    static const char json[] = "{\"inputs\":[" BIN("a", "FP32", "[2]", "8") ",{\"name\":\"j\",\"shape\":[1],\"datatype\":\"INT8\","
-                               "\"data\":[9]}," BIN("b", "BYTES", "[1]", "6") "]}";
+    static const char json[] =
+        "{\"inputs\":[" BIN("a", "FP32", "[2]", "8") ",{\"name\":\"j\",\"shape\":[1],\"datatype\":\"INT8\","
+                                                     "\"data\":[9]}," BIN("b", "BYTES", "[1]", "6") "]}";
     assert_int_equal(infer_json_decode(str_of(json), tail, &f->a, NULL, &f->r, &f->err), STATUS_OK);
     assert_ptr_equal(f->r.inputs[0].data.p, s->data);
     assert_ptr_equal(f->r.inputs[2].data.p, s->data + 8);
@@ -456,8 +479,10 @@ static void malformed_binary_is_refused(void **state)
 {
     struct fixture *f = *state;
     static const char z[64];
-    bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[2]", "4") "]}", z, 4, "input 'a': binary_data_size is 4, but FP32 of shape [2] takes 8 bytes");
-    bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[2]", "8") "]}", z, 7, "input 'a': binary_data_size is 8, but only 7 of the 7 bytes behind the JSON are left");
+    bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[2]", "4") "]}", z, 4,
+               "input 'a': binary_data_size is 4, but FP32 of shape [2] takes 8 bytes");
+    bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[2]", "8") "]}", z, 7,
+               "input 'a': binary_data_size is 8, but only 7 of the 7 bytes behind the JSON are left");
     bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[2]", "8") "]}", z, 9, "1 bytes are left over");
     bad_binary(f, "{\"inputs\":[]}", z, 3, "3 bytes are left over");
     bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[2]", "-8") "]}", z, 8, "binary_data_size");
@@ -465,15 +490,22 @@ static void malformed_binary_is_refused(void **state)
     bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[2]", "\"8\"") "]}", z, 8, "'binary_data_size' is a string");
     bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[2]", "99999999999999999999999") "]}", z, 8, "binary_data_size");
     bad_binary(f, "{\"inputs\":[" BIN("a", "BYTES", "[1]", "9223372036854775807") "]}", z, 8, "only 8 of the 8 bytes");
-    bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[4294967296,4294967296]", "0") "]}", z, 0, "more elements than fit 63 bits");
+    bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[4294967296,4294967296]", "0") "]}", z, 0,
+               "more elements than fit 63 bits");
     bad_binary(f, "{\"inputs\":[" BIN("a", "FP64", "[2305843009213693952]", "0") "]}", z, 0, "does not fit any memory");
     bad_binary(f, "{\"inputs\":[" BIN("a", "FP32", "[-1]", "8") "]}", z, 8, "negative dimension");
-    bad_binary(f, "{\"inputs\":[" BIN("a", "BYTES", "[1]", "8") "]}", "\5\0\0\0abcd", 8, "BYTES element 0 says it is 5 bytes long, but only 4");
-    bad_binary(f, "{\"inputs\":[" BIN("a", "BYTES", "[1]", "8") "]}", "\xff\xff\xff\xff" "abcd", 8, "4294967295 bytes long");
+    bad_binary(f, "{\"inputs\":[" BIN("a", "BYTES", "[1]", "8") "]}", "\5\0\0\0abcd", 8,
+               "BYTES element 0 says it is 5 bytes long, but only 4");
+    bad_binary(f, "{\"inputs\":[" BIN("a", "BYTES", "[1]", "8") "]}",
+               "\xff\xff\xff\xff"
+               "abcd",
+               8, "4294967295 bytes long");
     bad_binary(f, "{\"inputs\":[" BIN("a", "BYTES", "[2]", "8") "]}", "\4\0\0\0abcd", 8, "ends inside the length of element 1");
     bad_binary(f, "{\"inputs\":[" BIN("a", "BYTES", "[1]", "8") "]}", "\1\0\0\0abcd", 8, "left over");
     bad_binary(f, "{\"inputs\":[" BIN("a", "BOOL", "[2]", "2") "]}", "\1\2", 2, "input 'a': BOOL element 1 is the byte 2");
-    bad_binary(f, "{\"inputs\":[{\"name\":\"a\",\"shape\":[1],\"datatype\":\"INT8\",\"data\":[1],\"parameters\":{\"binary_data_size\":1}}]}",
+    bad_binary(f,
+               "{\"inputs\":[{\"name\":\"a\",\"shape\":[1],\"datatype\":\"INT8\",\"data\":[1],\"parameters\":{\"binary_data_"
+               "size\":1}}]}",
                z, 1, "input 'a' has both 'data' and the parameter binary_data_size");
     assert_int_equal(binary(f, "{\"inputs\":[" BIN("a", "FP32", "[0,4]", "0") "]}", NULL, 0), STATUS_OK);
     assert_int_equal(binary(f, "{\"inputs\":[" BIN("a", "FP32", "[]", "4") "]}", z, 4), STATUS_OK);

@@ -42,7 +42,8 @@ static void every_datatype_is_written(void **state)
     DATA(DTYPE_INT64, int64_t, "[-9223372036854775808,-9007199254740993]", INT64_MIN, -9007199254740993);
     DATA(DTYPE_FP32, float, "[0.1,1.0,-2.5,3.4028235e38,1e-45]", 0.1f, 1, -2.5f, 3.4028234663852886e38f, 1e-45f);
     DATA(DTYPE_FP64, double, "[0.1,1.0,5e-324,0.30000000000000004]", 0.1, 1, 5e-324, 0.1 + 0.2);
-    DATA(DTYPE_FP16, uint16_t, "[1.0,0.1,65500.0,-0.0]", 0x3c00, 0x2e66, 0x7bff, 0x8000); /* as numpy: 6.55e+04 is its shortest */
+    DATA(DTYPE_FP16, uint16_t, "[1.0,0.1,65500.0,-0.0]", 0x3c00, 0x2e66, 0x7bff,
+         0x8000); /* as numpy: 6.55e+04 is its shortest */
     DATA(DTYPE_BF16, uint16_t, "[1.0,0.1,-2.0]", 0x3f80, 0x3dcd, 0xc000);
     expect_data(DTYPE_BYTES, "\2\0\0\0a\"\0\0\0\0\3\0\0\0\xc3\xa9\n", 17, "[\"a\\\"\",\"\",\"\xc3\xa9\\n\"]");
     expect_data(DTYPE_FP32, "", 0, "[]");
@@ -84,8 +85,10 @@ static void a_whole_reply(void **state)
     memcpy(s->data, (const float[]){1, 2, 3}, 12);
     struct tensor a = {STR("a\"b"), DTYPE_FP32, {2, {1, 3}}, slice_of(s, 0, 12)};
     struct tensor b = {STR("n"), DTYPE_INT64, {0, {0}}, slice_borrow((const int64_t[]){-5}, 8)};
-    struct infer_param params[] = {{STR("p"), INFER_PARAM_INT, {.i = INT64_MIN}}, {STR("q"), INFER_PARAM_STRING, {.s = STR("x\n")}},
-                                   {STR("r"), INFER_PARAM_BOOL, {.b = true}}, {STR("s"), INFER_PARAM_DOUBLE, {.d = 0.25}}};
+    struct infer_param params[] = {{STR("p"), INFER_PARAM_INT, {.i = INT64_MIN}},
+                                   {STR("q"), INFER_PARAM_STRING, {.s = STR("x\n")}},
+                                   {STR("r"), INFER_PARAM_BOOL, {.b = true}},
+                                   {STR("s"), INFER_PARAM_DOUBLE, {.d = 0.25}}};
     struct infer_json_reply_output outs[] = {{&a, true}, {&b, false}};
     struct infer_json_reply r = {STR("m"), STR("3"), STR("id-1"), params, 4, outs, 2};
     struct buf head;
@@ -94,10 +97,11 @@ static void a_whole_reply(void **state)
     struct error err;
     buf_init(&head);
     assert_int_equal(infer_json_encode(&r, &head, tail, &n_tail, &header, &err), STATUS_OK);
-    assert_string_equal(buf_z(&head),
-                        "{\"model_name\":\"m\",\"model_version\":\"3\",\"id\":\"id-1\",\"parameters\":{\"p\":-9223372036854775808,"
-                        "\"q\":\"x\\n\",\"r\":true,\"s\":0.25},\"outputs\":[{\"name\":\"a\\\"b\",\"datatype\":\"FP32\",\"shape\":[1,3],"
-                        "\"parameters\":{\"binary_data_size\":12}},{\"name\":\"n\",\"datatype\":\"INT64\",\"shape\":[],\"data\":[-5]}]}");
+    assert_string_equal(
+        buf_z(&head),
+        "{\"model_name\":\"m\",\"model_version\":\"3\",\"id\":\"id-1\",\"parameters\":{\"p\":-9223372036854775808,"
+        "\"q\":\"x\\n\",\"r\":true,\"s\":0.25},\"outputs\":[{\"name\":\"a\\\"b\",\"datatype\":\"FP32\",\"shape\":[1,3],"
+        "\"parameters\":{\"binary_data_size\":12}},{\"name\":\"n\",\"datatype\":\"INT64\",\"shape\":[],\"data\":[-5]}]}");
     assert_int_equal(header, head.n);
     assert_int_equal(n_tail, 1);
     assert_ptr_equal(tail[0].p, s->data);
@@ -148,7 +152,8 @@ static void long_outputs_come_back_bit_for_bit(void **state)
         struct error err;
         buf_init(&b);
         arena_init(&a, 4096, 0);
-        buf_printf(&b, "{\"inputs\":[{\"name\":\"x\",\"shape\":[%d],\"datatype\":\"%s\",\"data\":", N, dtype_name((enum dtype)t));
+        buf_printf(&b, "{\"inputs\":[{\"name\":\"x\",\"shape\":[%d],\"datatype\":\"%s\",\"data\":", N,
+                   dtype_name((enum dtype)t));
         assert_int_equal(json_encode_data(&out, &b, &err), STATUS_OK);
         buf_append_z(&b, "}]}");
         if (infer_json_decode(buf_str(&b), slice_borrow(NULL, 0), &a, NULL, &r, &err))

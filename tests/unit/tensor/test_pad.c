@@ -77,12 +77,16 @@ static void an_example_by_hand(void **state)
     assert_memory_equal(out, expected, 64);
     assert_int_equal(pad_gather(m, 2, &s, &fill, out, 60, &err), STATUS_INTERNAL);
     float mask[16];
-    assert_int_equal(pad_mask(DTYPE_FP32, (const int64_t[]){2, 1}, (const int64_t[]){2, 3}, 2, 4, 4, mask, 64, &err), STATUS_OK);
+    assert_int_equal(pad_mask(DTYPE_FP32, (const int64_t[]){2, 1}, (const int64_t[]){2, 3}, 2, 4, 4, mask, 64, &err),
+                     STATUS_OK);
     const float expected_mask[] = {1, 1, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0};
     assert_memory_equal(mask, expected_mask, 64);
-    assert_int_equal(pad_mask(DTYPE_FP32, (const int64_t[]){2, 1}, (const int64_t[]){2, 5}, 2, 4, 4, mask, 64, &err), STATUS_INVALID);
-    assert_int_equal(pad_mask(DTYPE_FP32, (const int64_t[]){2, 3}, (const int64_t[]){2, 3}, 2, 4, 4, mask, 64, &err), STATUS_INVALID);
-    assert_int_equal(pad_mask(DTYPE_BYTES, (const int64_t[]){1}, (const int64_t[]){1}, 1, 4, 4, mask, 64, &err), STATUS_INVALID);
+    assert_int_equal(pad_mask(DTYPE_FP32, (const int64_t[]){2, 1}, (const int64_t[]){2, 5}, 2, 4, 4, mask, 64, &err),
+                     STATUS_INVALID);
+    assert_int_equal(pad_mask(DTYPE_FP32, (const int64_t[]){2, 3}, (const int64_t[]){2, 3}, 2, 4, 4, mask, 64, &err),
+                     STATUS_INVALID);
+    assert_int_equal(pad_mask(DTYPE_BYTES, (const int64_t[]){1}, (const int64_t[]){1}, 1, 4, 4, mask, 64, &err),
+                     STATUS_INVALID);
 }
 
 static void what_does_not_fit_is_named(void **state)
@@ -308,8 +312,8 @@ static void contiguous_cuts_are_views(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fill_values),     cmocka_unit_test(an_example_by_hand), cmocka_unit_test(what_does_not_fit_is_named),
-        cmocka_unit_test(random_batches),  cmocka_unit_test(random_cuts),        cmocka_unit_test(contiguous_cuts_are_views),
+        cmocka_unit_test(fill_values),    cmocka_unit_test(an_example_by_hand), cmocka_unit_test(what_does_not_fit_is_named),
+        cmocka_unit_test(random_batches), cmocka_unit_test(random_cuts),        cmocka_unit_test(contiguous_cuts_are_views),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,7 @@ int fake_script_set(struct fake_script *s, struct str key, struct str value, str
     if (!k)
         return error_set(err, STATUS_NOT_FOUND, "'%.*s' is not a key of model.fake", STR_ARG(key));
     void *at = (char *)s + k->at;
-    const char *wanted = "";
+    const char *wanted;
     switch (k->kind) {
     case U64:
         if (str_to_u64(value, at) || (k->at == offsetof(struct fake_script, memory_bytes) && str_to_bytes(value, at)) ||

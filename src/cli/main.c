@@ -6,6 +6,7 @@
 #include "conf/suggest.h"
 
 static const struct cli_command *const commands[] = {
+    &command_serve,
     &command_config,
     &command_version,
 };

@@ -42,12 +42,11 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
 {
     struct api_listener *l = ctx;
     struct api_call *call = ARENA_NEW(r->arena, struct api_call);
-    const char *allow = NULL;
     if (!call)
         return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
     call->api = l->api;
     r->user = call;
-    int rc = route_match(r, l->surface, &call->match, &allow, err);
+    int rc = route_match(r, l->surface, &call->match, &r->allow, err);
     if (rc < 0)
         return rc;
     r->log_model = call->match.model;

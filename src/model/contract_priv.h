@@ -59,6 +59,11 @@ struct contract {
 int contract_merge(const struct engine_contract *file, const struct model_config *cfg, struct arena *a, struct contract *out,
                    struct error *err) MUST_CHECK;
 
+/* Write back into `cfg` what the merge came to, so that it says all that is in force (GET .../config). `cfg` was the one given to
+ * contract_merge; strings come from `c`, the arena and constants. `backend`: the engine's name. NOMEM only. */
+int contract_effective(const struct contract *c, struct str model, const char *backend, struct arena *a, struct model_config *cfg,
+                       struct error *err) MUST_CHECK;
+
 /* The batcher's policy for this contract and config. */
 void contract_policy(const struct contract *c, const struct model_config *cfg, struct batch_policy *out);
 

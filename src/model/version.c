@@ -141,6 +141,8 @@ int version_build(struct model_version *v, const struct version_spec *spec, stru
         rc = error_set(err, STATUS_NOMEM, "no memory for the metrics of model \"%.*s\"", STR_ARG(v->model));
     if (!rc && v->contract.c.face == ENGINE_BATCH)
         rc = build_queue(v, err);
+    if (!rc)
+        rc = contract_effective(&v->contract, v->model, v->ops->name, &v->arena, cfg, err);
     return rc;
 }
 

@@ -215,15 +215,20 @@ void http__reply_error(struct req *q, int status, const char *text, uint32_t ret
     if (n)
         memcpy(seconds, digits.p, n);
     buf_release(&digits);
-    struct http_header retry = {STR("Retry-After"), {seconds, n}};
+    struct http_header headers[2];
+    size_t n_headers = 0;
+    if (retry_after_s > 0 && (status == 429 || status == 503))
+        headers[n_headers++] = (struct http_header){STR("Retry-After"), {seconds, n}};
+    if (status == 405 && q->pub.allow)
+        headers[n_headers++] = (struct http_header){STR("Allow"), str_of(q->pub.allow)};
     q->state = REQ_WAITING;
-    http_reply(&q->pub, status, type, &retry, retry_after_s > 0 && (status == 429 || status == 503), &body, 1);
+    http_reply(&q->pub, status, type, headers, n_headers, &body, 1);
 }
 
 void http_reply_error(struct http_request *r, int status, const char *text, uint32_t retry_after_s)
 {
     ASSERT(http__req_of(r)->state == REQ_WAITING);
-    http__reply_error(http__req_of(r), status, text, retry_after_s, true);
+    http__reply_error(http__req_of(r), status_http(status), text, retry_after_s, true);
 }
 
 /* --- streams --- */

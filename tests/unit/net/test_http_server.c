@@ -94,7 +94,7 @@ static void on_request(void *ctx, struct http_request *r)
     else if (str_eqz(r->path, "/stream"))
         stream(r);
     else if (str_eqz(r->path, "/busy"))
-        http_reply_error(r, 429, "queue full", 7);
+        http_reply_error(r, STATUS_EXHAUSTED, "queue full", 7);
     else if (str_eqz(r->path, "/nothing"))
         http_reply(r, 204, NULL, NULL, 0, NULL, 0);
     else if (str_eqz(r->path, "/abort")) {

@@ -71,7 +71,10 @@ static inline void rig_set(struct rig *r, size_t k, enum dtype t, const void *p,
     r->in[k] = (struct tensor){engine_onnx.contract(r->m)->inputs[k].name, t, s, slice_borrow(p, bytes)};
 }
 
-static inline int rig_run(struct rig *r) { return engine_onnx.run(r->i, &r->run, &r->err); }
+static inline int rig_run(struct rig *r)
+{
+    return engine_onnx.run(r->i, &r->run, &r->err);
+}
 
 static inline void rig_must_run(struct rig *r)
 {

@@ -91,8 +91,9 @@ static void every_datatype_passes(void **state)
     struct rig r;
     rig_must_load(&r, engine, "zoo");
     const struct engine_contract *c = engine_onnx.contract(r.m);
-    static const enum dtype order[] = {DTYPE_BOOL,  DTYPE_UINT8, DTYPE_UINT16, DTYPE_UINT32, DTYPE_UINT64, DTYPE_INT8, DTYPE_INT16,
-                                       DTYPE_INT32, DTYPE_INT64, DTYPE_FP16,   DTYPE_FP32,   DTYPE_FP64,   DTYPE_BF16, DTYPE_BYTES};
+    static const enum dtype order[] = {DTYPE_BOOL, DTYPE_UINT8, DTYPE_UINT16, DTYPE_UINT32, DTYPE_UINT64,
+                                       DTYPE_INT8, DTYPE_INT16, DTYPE_INT32,  DTYPE_INT64,  DTYPE_FP16,
+                                       DTYPE_FP32, DTYPE_FP64,  DTYPE_BF16,   DTYPE_BYTES};
     static const uint8_t text[] = "\3\0\0\0a\0b\0\0\0\0\5\0\0\0hello\1\0\0\0\0"; /* "a\0b", "", "hello", "\0" */
     static _Alignas(64) uint8_t data[14][32];
     assert_int_equal(c->n_inputs, 14);
@@ -128,7 +129,8 @@ static void every_datatype_passes(void **state)
     static const struct {
         const char *p;
         size_t n;
-    } broken[] = {{"\1\0\0\0a", 5}, {"\1\0\0\0a\2\0\0\0b", 10}, {"\1\0\0\0a\1\0\0\0b!", 11}, {"\377\377\377\377\0\0\0\0", 8}, {"", 0}};
+    } broken[] = {
+        {"\1\0\0\0a", 5}, {"\1\0\0\0a\2\0\0\0b", 10}, {"\1\0\0\0a\1\0\0\0b!", 11}, {"\377\377\377\377\0\0\0\0", 8}, {"", 0}};
     for (size_t k = 0; k < 5; k++) {
         rig_set(&r, 13, DTYPE_BYTES, broken[k].p, broken[k].n, 2, 1, 2);
         assert_int_equal(rig_run(&r), STATUS_INVALID);
@@ -400,7 +402,8 @@ static void providers_fall_back_or_fail(void **state)
 {
     (void)state;
     struct rig r;
-    struct engine_option o[] = {{STR("providers"), STR("cuda, tensorrt,openvino,xnnpack,cpu")}, {STR("strict_providers"), STR("false")},
+    struct engine_option o[] = {{STR("providers"), STR("cuda, tensorrt,openvino,xnnpack,cpu")},
+                                {STR("strict_providers"), STR("false")},
                                 {STR("cuda.device_id"), STR("0")}};
     assert_int_equal(rig_load(&r, engine, "simple", o, 3), 0); /* this build of the library has only the CPU */
     assert_string_equal(engine_onnx.contract(r.m)->devices, "cpu");
@@ -418,8 +421,10 @@ static void options_are_checked(void **state)
         struct engine_option o;
         const char *says; /* NULL: accepted */
     } cases[] = {
-        {{STR("providers"), STR("cuda,gpu")}, "the value 'cuda,gpu' of 'providers' is not a list of cpu, cuda, tensorrt, openvino, xnnpack"},
-        {{STR("graph_optimization"), STR("most")}, "the value 'most' of 'graph_optimization' is not none, basic, extended or all"},
+        {{STR("providers"), STR("cuda,gpu")},
+         "the value 'cuda,gpu' of 'providers' is not a list of cpu, cuda, tensorrt, openvino, xnnpack"},
+        {{STR("graph_optimization"), STR("most")},
+         "the value 'most' of 'graph_optimization' is not none, basic, extended or all"},
         {{STR("graph_optimization"), STR("basic")}, NULL},
         {{STR("intra_op_thread_count"), STR("2")}, NULL},
         {{STR("intra_op_threads"), STR("-1")}, "the value '-1' of 'intra_op_threads' is not a whole number"},

@@ -1,4 +1,5 @@
-/* sha256.c: the compression function as FIPS 180-4, section 6.2, writes it down. */
+/* sha256.c: the compression function as FIPS 180-4, section 6.2, writes it down, and with the SHA instructions of x86 where the CPU
+ * has them (Intel, "Intel SHA Extensions", 2013): some nine times as fast, and models are large. */
 #include "base/sha256.h"
 
 #include <string.h>
@@ -17,32 +18,79 @@ static uint32_t rotr(uint32_t x, int n)
     return x >> n | x << (32 - n);
 }
 
+/* The eight working variables stay where they are and change names instead: round i's `a` is v[(0 - i) % 8]. */
 static void compress(uint32_t h[8], const uint8_t *p)
 {
-    uint32_t w[64], v[8];
-    for (int i = 0; i < 16; i++, p += 4)
+    uint32_t w[16], v[8];
+    for (unsigned i = 0; i < 16; i++, p += 4)
         w[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-    for (int i = 16; i < 64; i++) {
-        uint32_t s0 = rotr(w[i - 15], 7) ^ rotr(w[i - 15], 18) ^ w[i - 15] >> 3;
-        uint32_t s1 = rotr(w[i - 2], 17) ^ rotr(w[i - 2], 19) ^ w[i - 2] >> 10;
-        w[i] = w[i - 16] + s0 + w[i - 7] + s1;
-    }
     memcpy(v, h, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t e = v[4], a = v[0];
-        uint32_t t1 = v[7] + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i];
-        uint32_t t2 = (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += t1;
-        v[0] = t1 + t2;
+#pragma GCC unroll 64
+    for (unsigned i = 0; i < 64; i++) {
+        uint32_t *at = &v[(0 - i) & 7], e = v[(4 - i) & 7], f = v[(5 - i) & 7], g = v[(6 - i) & 7], *last = &v[(7 - i) & 7];
+        if (i >= 16) {
+            uint32_t w15 = w[(i - 15) & 15], w2 = w[(i - 2) & 15];
+            w[i & 15] += (rotr(w15, 7) ^ rotr(w15, 18) ^ w15 >> 3) + w[(i - 7) & 15] + (rotr(w2, 17) ^ rotr(w2, 19) ^ w2 >> 10);
+        }
+        uint32_t a = *at, b = v[(1 - i) & 7], c = v[(2 - i) & 7];
+        uint32_t t1 = *last + (rotr(e, 6) ^ rotr(e, 11) ^ rotr(e, 25)) + ((e & f) ^ (~e & g)) + k[i] + w[i & 15];
+        v[(3 - i) & 7] += t1;
+        *last = t1 + (rotr(a, 2) ^ rotr(a, 13) ^ rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
     }
     for (int i = 0; i < 8; i++)
         h[i] += v[i];
 }
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+
+static bool has_sha(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
+}
+
+/* The instructions want the state as ABEF and CDGH, and do two rounds each. m[i] holds words 4i to 4i + 3 of the schedule. */
+__attribute__((target("sha,sse4.1"))) static void compress_sha(uint32_t h[8], const uint8_t *p)
+{
+    const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
+    __m128i dcba = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)h), 0xb1);
+    __m128i hgfe = _mm_shuffle_epi32(_mm_loadu_si128((const __m128i *)(h + 4)), 0x1b);
+    __m128i abef = _mm_alignr_epi8(dcba, hgfe, 8), cdgh = _mm_blend_epi16(hgfe, dcba, 0xf0);
+    const __m128i abef0 = abef, cdgh0 = cdgh;
+    __m128i m[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        if (i < 4)
+            m[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(p + 16 * i)), swap);
+        else
+            m[i] = _mm_sha256msg2_epu32(
+                _mm_add_epi32(_mm_sha256msg1_epu32(m[i - 4], m[i - 3]), _mm_alignr_epi8(m[i - 1], m[i - 2], 4)), m[i - 1]);
+        __m128i t = _mm_add_epi32(m[i], _mm_loadu_si128((const __m128i *)(k + 4 * i)));
+        cdgh = _mm_sha256rnds2_epu32(cdgh, abef, t);
+        abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(t, 0x0e));
+    }
+    abef = _mm_shuffle_epi32(_mm_add_epi32(abef, abef0), 0x1b); /* FEBA */
+    cdgh = _mm_shuffle_epi32(_mm_add_epi32(cdgh, cdgh0), 0xb1); /* DCHG */
+    _mm_storeu_si128((__m128i *)h, _mm_blend_epi16(abef, cdgh, 0xf0));
+    _mm_storeu_si128((__m128i *)(h + 4), _mm_alignr_epi8(cdgh, abef, 8));
+}
+#else
+static bool has_sha(void)
+{
+    return false;
+}
+static void compress_sha(uint32_t h[8], const uint8_t *p)
+{
+    compress(h, p);
+}
+#endif
+
 void sha256_init(struct sha256 *s)
 {
-    *s = (struct sha256){.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+    *s = (struct sha256){.by_cpu = has_sha(),
+                         .h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 }
 
 void sha256_add(struct sha256 *s, const void *p, size_t n)
@@ -56,10 +104,10 @@ void sha256_add(struct sha256 *s, const void *p, size_t n)
         at += part, n -= part;
         if (held + part < 64)
             return;
-        compress(s->h, s->block);
+        (s->by_cpu ? compress_sha : compress)(s->h, s->block);
     }
     for (; n >= 64; at += 64, n -= 64)
-        compress(s->h, at);
+        (s->by_cpu ? compress_sha : compress)(s->h, at);
     if (n)
         memcpy(s->block, at, n);
 }

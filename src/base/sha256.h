@@ -2,6 +2,7 @@
 #ifndef INFERD_BASE_SHA256_H
 #define INFERD_BASE_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,6 +10,7 @@ struct sha256 {
     uint32_t h[8];
     uint64_t n; /* bytes taken so far */
     uint8_t block[64];
+    bool by_cpu; /* with the CPU's own instructions; a test may clear it after sha256_init */
 };
 
 void sha256_init(struct sha256 *s);

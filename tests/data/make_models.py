@@ -139,8 +139,8 @@ def refused():
 
 def folded(name, shape, scale):
     """Nodes that the optimiser folds into pseudo-random weights: a large tensor from a small file."""
-    n = int(np.prod(shape))
-    return [h.make_node("Constant", [], [name + "_0"], value=const("", np.int64(0))), h.make_node("Constant", [], [name + "_n"], value=const("", np.int64(n))),
+    n, start = int(np.prod(shape)), 1000 * sum(map(ord, name))  # so that equal shapes aren't one tensor to the optimiser
+    return [h.make_node("Constant", [], [name + "_0"], value=const("", np.int64(start))), h.make_node("Constant", [], [name + "_n"], value=const("", np.int64(start + n))),
             h.make_node("Constant", [], [name + "_1"], value=const("", np.int64(1))), h.make_node("Range", [name + "_0", name + "_n", name + "_1"], [name + "_i"]),
             h.make_node("Cast", [name + "_i"], [name + "_f"], to=FLOAT), h.make_node("Sin", [name + "_f"], [name + "_s"]),
             h.make_node("Constant", [], [name + "_scale"], value=const("", np.float32(scale))), h.make_node("Mul", [name + "_s", name + "_scale"], [name + "_m"]),

@@ -259,7 +259,7 @@ int fake_compute(const struct fake_rule *rule, const struct engine_io *io, const
             return error_set(err, STATUS_INVALID, "output '%.*s' is too large", STR_ARG(io->name));
         rc = rule->op == FAKE_FILL ? fill(rule, io, n, &s, err) : per_row(rule, io, inputs, rows, n, &s, err);
     }
-    if (rc) {
+    if (rc || !s) { /* they come together; the analyser can't know */
         *out = (struct tensor){0};
         return rc;
     }

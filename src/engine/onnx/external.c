@@ -72,7 +72,7 @@ int onnx__external_bytes(const struct engine_load *spec, const struct onnx_scan 
     int rc = STATUS_OK;
     *bytes = 0;
     for (const struct onnx_pair *p = scan->external; p && !rc; p = p->next) {
-        int fd;
+        int fd = -1;
         struct os_file_info info;
         const char *name = location_name(p->value, &a, err);
         rc = name ? os_open_beneath(spec->dir_fd, name, OS_FILE_REGULAR, spec->follow_symlinks, &fd, err) : name_failed(err);

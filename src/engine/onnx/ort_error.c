@@ -72,9 +72,28 @@ void onnx__clean_message(const char *message, char *out, size_t cap)
 bool onnx__blames_input(const char *message)
 {
     static const char *const words[] = {
-        "shape",   "dimension", "broadcast",      "out of bounds",    "out of range",      "indices",     "index ",
-        "axis",    "mismatch",  "rank",           "invalid input",    "invalid value",     "cannot cast", "expected",
-        "must be", "size of", "divide by zero", "division by zero", "could not convert", "decode", "incompatible", "Status Message: sto",
+        "shape",
+        "dimension",
+        "broadcast",
+        "out of bounds",
+        "out of range",
+        "indices",
+        "index ",
+        "axis",
+        "mismatch",
+        "rank",
+        "invalid input",
+        "invalid value",
+        "cannot cast",
+        "expected",
+        "must be",
+        "size of",
+        "divide by zero",
+        "division by zero",
+        "could not convert",
+        "decode",
+        "incompatible",
+        "Status Message: sto",
     };
     for (size_t i = 0; i < COUNT_OF(words); i++)
         if (strcasestr(message, words[i]))

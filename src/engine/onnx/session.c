@@ -275,13 +275,16 @@ static int attempt(struct engine_model *m, const struct onnx_source *src, struct
 
 /* A hit saves the optimiser's work, which goes with the nodes, and costs a second reading of the weights. Measured: 0.05 ms a node and
  * 1 to 2 ms a MiB. */
-static bool worth_caching(const struct onnx_scan *scan) { return scan->n_nodes >= 25 * (scan->initializer_bytes >> 20); }
+static bool worth_caching(const struct onnx_scan *scan)
+{
+    return scan->n_nodes >= 25 * (scan->initializer_bytes >> 20);
+}
 
 static bool cacheable(const struct onnx_source *src)
 {
     const struct onnx_options *o = src->options;
-    return worth_caching(src->scan) && o->cache_dir.n && o->use_cache && o->level != ORT_DISABLE_ALL && src->scan->n_external == 0 && o->n_providers == 1 &&
-           o->providers[0] == ONNX_CPU;
+    return worth_caching(src->scan) && o->cache_dir.n && o->use_cache && o->level != ORT_DISABLE_ALL &&
+           src->scan->n_external == 0 && o->n_providers == 1 && o->providers[0] == ONNX_CPU;
 }
 
 int onnx__session_create(struct engine_model *m, const struct onnx_source *src, struct error *err)

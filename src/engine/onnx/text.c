@@ -90,10 +90,13 @@ int onnx__text_out(const struct engine *e, OrtValue *v, uint64_t elements, struc
         return rc;
     struct slab *s = size_mul(n, 4, &bytes) && size_add(bytes, total, &bytes) ? slab_create(bytes) : NULL;
     size_t *offsets = calloc(n + 1, sizeof offsets[0]);
-    if (!s || !offsets)
-        rc = error_set(err, STATUS_NOMEM, "no memory for a string output of %zu bytes", total);
-    if (!rc && n)
-        rc = gather(e, v, n, total, offsets, s, err);
+    if (!s || !offsets) {
+        free(offsets);
+        slab_unref(s);
+        error_set(err, STATUS_NOMEM, "no memory for a string output of %zu bytes", total);
+        return STATUS_NOMEM;
+    }
+    rc = n ? gather(e, v, n, total, offsets, s, err) : STATUS_OK;
     free(offsets);
     if (rc) {
         slab_unref(s);

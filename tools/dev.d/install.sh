@@ -25,7 +25,7 @@ install_tree() {
     done
     sed "s/@VERSION@/$(project_version)/" deploy/inferd.1 | gzip -9n >"$dest$prefix/share/man/man1/inferd.1.gz"
     file=$dest$sysconf/inferd/inferd.yaml
-    [ -e "$file" ] || sed "s|/var/lib/inferd|$state|" deploy/inferd.yaml >"$file"
+    [ -e "$file" ] || sed "s|/var/lib/inferd|$state|g" deploy/inferd.yaml >"$file"
     sed "s|@PREFIX@|$prefix|; s|@SYSCONFDIR@|$sysconf|" deploy/systemd/inferd.service >"$dest$units/inferd.service"
 }
 

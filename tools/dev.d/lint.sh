@@ -18,7 +18,7 @@ lint_headers() {
 # Generated pages are written anew and compared with the committed ones.
 lint_generated() {
     [ -f tools/generated.txt ] || return 0
-    build_preset debug || return 1
+    build_preset debug inferd || return 1
     local file command rc=0
     while IFS='|' read -r file command; do
         case $file in '' | '#'*) continue ;; esac

@@ -86,7 +86,7 @@ void metrics_unhook(struct metrics *m, const void *ctx);
 
 /* Prometheus text format 0.0.4; `# HELP`/`# TYPE` once per family; label values escaped, bytes in them that are not UTF-8 become
  * U+FFFD. Families in order of registration, series in order of creation; a family without series is left out. Any thread;
- * waits for another scrape to end. */
+ * waits for another scrape to end. Out of memory sets out->failed. */
 void metrics_render(struct metrics *m, struct buf *out);
 
 /* Default bounds: 14 latency bounds from 100 us to 10 s, in seconds. */

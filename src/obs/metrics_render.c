@@ -54,14 +54,16 @@ void metrics_unhook(struct metrics *m, const void *ctx)
 /* Backslash and newline, and the quote in label values. */
 static void append_escaped(struct buf *out, struct str s, bool quote)
 {
+    size_t start = 0;
     for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] == '\n')
-            buf_append(out, "\\n", 2);
-        else if (s.p[i] == '\\' || (quote && s.p[i] == '"'))
-            buf_append(out, (char[]){'\\', s.p[i]}, 2);
-        else
-            buf_append_c(out, s.p[i]);
+        char c = s.p[i];
+        if (c != '\n' && c != '\\' && !(quote && c == '"'))
+            continue;
+        buf_append(out, s.p + start, i - start);
+        buf_append(out, (char[]){'\\', c == '\n' ? 'n' : c}, 2);
+        start = i + 1;
     }
+    buf_append(out, s.p + start, s.n - start);
 }
 
 /* Shortest of the forms that read back to the same double. */
@@ -80,67 +82,118 @@ static void append_double(struct buf *out, double v)
     buf_append_z(out, text);
 }
 
-/* name{labels,le="..."}<space>; `le` NULL: none, else its value. */
-static void append_head(struct buf *out, const struct metric_family *f, const char *suffix, const struct metrics_series *s,
-                        const double *le)
+/* Texts that many lines share, rendered once: a series' labels (a="x",b="y") and a family's bounds, NUL-terminated each. */
+struct shared_text {
+    struct buf labels, bounds;
+};
+
+static void render_labels(struct buf *labels, const struct metric_family *f, const struct metrics_series *s)
 {
     const char *value = s->key.p;
-    buf_append_z(out, f->name);
-    buf_append_z(out, suffix);
+    buf_clear(labels);
     for (size_t i = 0; i < f->n_labels; i++, value += strlen(value) + 1) {
-        buf_append_c(out, i ? ',' : '{');
-        buf_append_z(out, f->labels[i]);
-        buf_append(out, "=\"", 2);
-        append_escaped(out, str_of(value), true);
-        buf_append_c(out, '"');
+        buf_append_z(labels, i ? "," : "");
+        buf_append_z(labels, f->labels[i]);
+        buf_append(labels, "=\"", 2);
+        append_escaped(labels, str_of(value), true);
+        buf_append_c(labels, '"');
     }
-    if (le) {
-        buf_append_z(out, f->n_labels ? ",le=\"" : "{le=\"");
-        append_double(out, *le);
-        buf_append_c(out, '"');
-    }
-    buf_append_z(out, f->n_labels || le ? "} " : " ");
 }
 
-static void append_histogram(struct buf *out, const struct metric_family *f, const struct metrics_series *s)
+static void render_bounds(struct buf *bounds, const struct metric_family *f)
 {
-    const struct metric_histogram *h = &s->histogram;
+    buf_clear(bounds);
+    for (size_t i = 0; i <= f->n_bounds && f->kind == METRIC_HISTOGRAM; i++) {
+        append_double(bounds, i < f->n_bounds ? f->bounds[i] : INFINITY);
+        buf_append_c(bounds, 0);
+    }
+}
+
+/* name_suffix{labels,le="..."}<space>; `le` NULL: none. */
+static void append_head(struct buf *out, const struct metric_family *f, const char *suffix, const struct buf *labels,
+                        const char *le)
+{
+    buf_append_z(out, f->name);
+    buf_append_z(out, suffix);
+    if (labels->n || le) {
+        buf_append_c(out, '{');
+        buf_append(out, labels->p, labels->n);
+        if (le) {
+            buf_append_z(out, labels->n ? ",le=\"" : "le=\"");
+            buf_append_z(out, le);
+            buf_append_c(out, '"');
+        }
+        buf_append_c(out, '}');
+    }
+    buf_append_c(out, ' ');
+}
+
+static void append_histogram(struct buf *out, const struct metric_family *f, const struct metric_histogram *h,
+                             const struct shared_text *text)
+{
     uint64_t below = 0;
-    for (size_t i = 0; i <= h->n_bounds; i++) {
+    const char *le = text->bounds.p;
+    for (size_t i = 0; i <= h->n_bounds; i++, le += strlen(le) + 1) {
         below += atomic_load_explicit(&h->buckets[i], memory_order_relaxed);
-        append_head(out, f, "_bucket", s, i < h->n_bounds ? &h->bounds[i] : &(double){INFINITY});
+        append_head(out, f, "_bucket", &text->labels, le);
         buf_append_u64(out, below);
         buf_append_c(out, '\n');
     }
-    append_head(out, f, "_sum", s, NULL);
+    append_head(out, f, "_sum", &text->labels, NULL);
     append_double(out, metric_sum(h));
     buf_append_c(out, '\n');
-    append_head(out, f, "_count", s, NULL);
+    append_head(out, f, "_count", &text->labels, NULL);
     buf_append_u64(out, below);
     buf_append_c(out, '\n');
 }
 
-static void append_family(struct buf *out, struct metric_family *f)
+static void append_series(struct buf *out, const struct metric_family *f, const struct metrics_series *s,
+                          struct shared_text *text)
+{
+    render_labels(&text->labels, f, s);
+    if (text->labels.failed) {
+        out->failed = true;
+        return;
+    }
+    if (f->kind == METRIC_HISTOGRAM) {
+        append_histogram(out, f, &s->histogram, text);
+        return;
+    }
+    append_head(out, f, "", &text->labels, NULL);
+    if (f->kind == METRIC_COUNTER)
+        buf_append_u64(out, metric_count(&s->metric));
+    else
+        append_double(out, metric_value(&s->metric));
+    buf_append_c(out, '\n');
+}
+
+static void append_family(struct buf *out, struct metric_family *f, struct shared_text *text)
 {
     if (list_empty(&f->series))
         return;
     buf_printf(out, "# HELP %s ", f->name);
     append_escaped(out, str_of(f->help), false);
     buf_printf(out, "\n# TYPE %s %s\n", f->name, kind_names[f->kind]);
+    render_bounds(&text->bounds, f);
+    if (text->bounds.failed)
+        out->failed = true;
     LIST_EACH(it, &f->series)
     {
-        const struct metrics_series *s = LIST_ENTRY(it, struct metrics_series, node);
-        if (f->kind == METRIC_HISTOGRAM) {
-            append_histogram(out, f, s);
-            continue;
-        }
-        append_head(out, f, "", s, NULL);
-        if (f->kind == METRIC_COUNTER)
-            buf_append_u64(out, metric_count(&s->metric));
-        else
-            append_double(out, metric_value(&s->metric));
-        buf_append_c(out, '\n');
+        if (out->failed)
+            return;
+        append_series(out, f, LIST_ENTRY(it, struct metrics_series, node), text);
     }
+}
+
+static void append_families(struct metrics *m, struct buf *out)
+{
+    struct shared_text text = {0};
+    LIST_EACH(it, &m->families)
+    {
+        append_family(out, LIST_ENTRY(it, struct metric_family, node), &text);
+    }
+    buf_release(&text.labels);
+    buf_release(&text.bounds);
 }
 
 static void append_refused(struct buf *out, uint64_t refused)
@@ -168,8 +221,7 @@ void metrics_render(struct metrics *m, struct buf *out)
             h->scrape(h->ctx);
     }
     os_mutex_lock(&m->lock);
-    LIST_EACH(it, &m->families)
-    append_family(out, LIST_ENTRY(it, struct metric_family, node));
+    append_families(m, out);
     append_refused(out, m->refused);
     os_mutex_unlock(&m->lock);
     LIST_EACH(it, &m->hooks)

@@ -15,14 +15,29 @@ static void civil(uint64_t days, unsigned *year, unsigned *month, unsigned *day)
     *year = (unsigned)(era * 400 + year_of_era + (*month <= 2));
 }
 
+static void put_digits(char *at, unsigned v, int n)
+{
+    while (n-- > 0) {
+        at[n] = (char)('0' + v % 10);
+        v /= 10;
+    }
+}
+
 void text__append_time(struct buf *out, uint64_t wall_ns)
 {
+    char text[] = "0000-00-00T00:00:00.000000Z"; /* filled in by hand: printf would be most of a line's cost */
     unsigned year, month, day;
     uint64_t seconds = wall_ns / 1000000000u;
     unsigned of_day = (unsigned)(seconds % 86400);
     civil(seconds / 86400, &year, &month, &day);
-    buf_printf(out, "%04u-%02u-%02uT%02u:%02u:%02u.%06uZ", year, month, day, of_day / 3600, of_day / 60 % 60, of_day % 60,
-               (unsigned)(wall_ns / 1000 % 1000000));
+    put_digits(text, year, 4);
+    put_digits(text + 5, month, 2);
+    put_digits(text + 8, day, 2);
+    put_digits(text + 11, of_day / 3600, 2);
+    put_digits(text + 14, of_day / 60 % 60, 2);
+    put_digits(text + 17, of_day % 60, 2);
+    put_digits(text + 20, (unsigned)(wall_ns / 1000 % 1000000), 6);
+    buf_append(out, text, sizeof text - 1);
 }
 
 static bool is_plain(struct str s)

@@ -7,6 +7,9 @@
  * at the stack once more; a poster pushes and then looks at `asleep`; both are sequentially consistent, so at least one of
  * them sees the other. A busy loop is therefore never written to, and the eventfd is edge-triggered and never read.
  *
+ * A poster's message may be handled, and be the one that ends the loop, before its loop_post has returned; `callers` keeps
+ * loop_destroy waiting for it.
+ *
  * An fd that is removed (its owner may be freed at the end of the iteration) has its pending events of the current batch
  * cleared; that is a scan of at most OS_POLL_BATCH entries and only happens when something closes.
  *
@@ -34,6 +37,7 @@ struct loop {
     /* other threads write below: on a cache line of its own */
     _Alignas(64) _Atomic(struct loop_task *) posted;
     _Atomic bool asleep, stopping;
+    _Atomic uint32_t callers; /* threads inside loop_post or loop_stop */
 };
 
 static bool timer_less(const struct heap_node *a, const struct heap_node *b)
@@ -153,6 +157,8 @@ void loop_destroy(struct loop *l)
 {
     if (!l)
         return;
+    while (atomic_load_explicit(&l->callers, memory_order_acquire)) /* pairs with leave() */
+        os_sleep_ns(1000);
     run_posted(l);
     run_deferred(l);
     os_close(l->wake_fd);
@@ -160,10 +166,21 @@ void loop_destroy(struct loop *l)
     free(l);
 }
 
+static void enter(struct loop *l)
+{
+    atomic_fetch_add_explicit(&l->callers, 1, memory_order_relaxed);
+}
+static void leave(struct loop *l)
+{
+    atomic_fetch_sub_explicit(&l->callers, 1, memory_order_release);
+}
+
 void loop_stop(struct loop *l)
 {
+    enter(l);
     atomic_store(&l->stopping, true);
     os_wakeup_signal(l->wake_fd);
+    leave(l);
 }
 
 uint64_t loop_now_ns(const struct loop *l)
@@ -227,12 +244,14 @@ void loop_timer_stop(struct loop *l, struct loop_timer *t)
 
 void loop_post(struct loop *l, struct loop_task *t)
 {
+    enter(l);
     struct loop_task *head = atomic_load_explicit(&l->posted, memory_order_relaxed);
     do
         t->next = head;
     while (!atomic_compare_exchange_weak(&l->posted, &head, t));
     if (atomic_load(&l->asleep) && atomic_exchange(&l->asleep, false))
         os_wakeup_signal(l->wake_fd);
+    leave(l);
 }
 
 void loop_defer(struct loop *l, struct loop_task *t)

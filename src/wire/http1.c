@@ -455,7 +455,54 @@ static enum http1_event bad_chunk(struct http1_parser *p)
     return fail(p, 400, "the chunked body is malformed");
 }
 
-/* A byte of the line that carries a chunk's size. */
+static bool is_token_byte(char c)
+{
+    return http1_is_token((struct str){&c, 1});
+}
+
+/* HTAB, SP, visible, obs-text: what a quoted string holds. */
+static bool is_text_byte(char c)
+{
+    return c == '\t' || ((unsigned char)c >= 0x20 && c != 0x7f);
+}
+
+enum ext { EXT_NAME_START, EXT_NAME, EXT_VALUE_START, EXT_VALUE, EXT_QUOTED, EXT_PAIR, EXT_QUOTED_END };
+
+/* A byte of a chunk's extensions: ";name", ";name=token", ";name="quoted"" (RFC 9112 7.1.1, without the optional spaces). */
+static bool chunk_ext_byte(struct http1_parser *p, char c)
+{
+    switch ((enum ext)p->trailers) {
+    case EXT_NAME_START:
+        p->trailers = EXT_NAME;
+        return is_token_byte(c);
+    case EXT_NAME:
+        p->trailers = c == '=' ? EXT_VALUE_START : c == ';' ? EXT_NAME_START : EXT_NAME;
+        return c == '=' || c == ';' || is_token_byte(c);
+    case EXT_VALUE_START:
+        p->trailers = c == '"' ? EXT_QUOTED : EXT_VALUE;
+        return c == '"' || is_token_byte(c);
+    case EXT_VALUE:
+        p->trailers = c == ';' ? EXT_NAME_START : EXT_VALUE;
+        return c == ';' || is_token_byte(c);
+    case EXT_QUOTED:
+        p->trailers = c == '"' ? EXT_QUOTED_END : c == '\\' ? EXT_PAIR : EXT_QUOTED;
+        return is_text_byte(c);
+    case EXT_PAIR:
+        p->trailers = EXT_QUOTED;
+        return is_text_byte(c);
+    case EXT_QUOTED_END:
+        p->trailers = EXT_NAME_START;
+        return c == ';';
+    }
+    return false;
+}
+
+static bool chunk_ext_may_end(const struct http1_parser *p)
+{
+    return p->trailers == EXT_NAME || p->trailers == EXT_VALUE || p->trailers == EXT_QUOTED_END;
+}
+
+/* A byte of the line that carries a chunk's size. `trailers` holds the state of the extensions. */
 static enum http1_event chunk_line_byte(struct http1_parser *p, char c)
 {
     int digit = p->state == ST_CHUNK_SIZE ? hex_digit(c) : -1;
@@ -466,11 +513,13 @@ static enum http1_event chunk_line_byte(struct http1_parser *p, char c)
         p->chunk_digits++;
     } else if (p->chunk_digits == 0) {
         return bad_chunk(p);
-    } else if (c == '\r') {
+    } else if (c == '\r' && (p->state == ST_CHUNK_SIZE || chunk_ext_may_end(p))) {
         p->state = ST_CHUNK_LF;
-    } else if (p->state == ST_CHUNK_SIZE && c == ';') {
+        p->trailers = 0;
+    } else if (p->state == ST_CHUNK_SIZE) {
         p->state = ST_CHUNK_EXT;
-    } else if (p->state == ST_CHUNK_SIZE || ((unsigned char)c < 0x20 && c != '\t') || c == 0x7f) {
+        return c == ';' ? HTTP1_MORE : bad_chunk(p);
+    } else if (!chunk_ext_byte(p, c)) {
         return bad_chunk(p);
     }
     return HTTP1_MORE;
@@ -486,6 +535,12 @@ static enum http1_event chunk_begins(struct http1_parser *p)
     p->line_n = 0;
     p->head_n = 0; /* reused below: bytes of the current trailer line */
     return HTTP1_MORE;
+}
+
+static bool is_framing_trailer(const struct http1_parser *p)
+{
+    struct str name = {p->trailer_name, p->head_n};
+    return name.n <= sizeof p->trailer_name && (str_ieqz(name, "content-length") || str_ieqz(name, "transfer-encoding"));
 }
 
 /* A byte of the trailer section. Trailers are checked like headers, bounded like headers, and dropped. `head_n` counts the bytes
@@ -504,17 +559,22 @@ static enum http1_event trailer_byte(struct http1_parser *p, char c)
         p->trailers++;
         p->chunk_digits = 1;
     }
-    p->head_n++;
     if (p->chunk_digits == 1) {
-        if (c == ':' && p->head_n > 1)
+        if (c == ':' && p->head_n > 0) {
             p->chunk_digits = 2;
-        else if (!http1_is_token((struct str){&c, 1}))
+            if (is_framing_trailer(p))
+                return fail(p, 400, "a trailer must not say where the body ends");
+        } else if (!is_token_byte(c)) {
             return fail(p, 400, "a trailer line is malformed");
+        } else if (p->head_n < sizeof p->trailer_name) {
+            p->trailer_name[p->head_n] = c;
+        }
     } else if (c == '\r') {
         p->state = ST_TRAILER_LF;
     } else if (((unsigned char)c < 0x20 && c != '\t') || c == 0x7f) {
         return fail(p, 400, "a trailer line is malformed");
     }
+    p->head_n++;
     return HTTP1_MORE;
 }
 

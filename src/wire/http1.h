@@ -65,6 +65,7 @@ struct http1_parser {
     uint64_t chunk_bytes, frame_bytes; /* of all chunks: data, and framing around it */
     uint32_t line_n;                   /* chunked: bytes of the current framing line, or of all trailers */
     uint8_t state, chunk_digits, trailers, skipped;
+    char trailer_name[18]; /* as far as it fits */
     bool response, no_body;
 };
 

@@ -25,6 +25,8 @@ static void on_gone(struct http_request *r)
     gone++;
     if (str_eqz(r->path, "/park-answer-when-gone"))
         reply_text(r, 200, STR("late"));
+    else if (str_eqz(r->path, "/stream"))
+        http_stream_end(r);
 }
 
 static void answer_parked(struct loop_task *t)

@@ -17,6 +17,7 @@
 #define QUEUE_ROWS_FACTOR  64u
 #define BUSY_SPAN_FLOOR_NS 20e6
 #define HORIZON_FLOOR_NS   1e6
+#define PAST_RUNS          16.0
 
 static bool expiry_less(const struct heap_node *x, const struct heap_node *y)
 {
@@ -86,7 +87,7 @@ static void clock_to(struct batcher *b, uint64_t now_ns)
     if (now_ns <= b->now_ns)
         return;
     if (b->now_ns) {
-        bool busy = b->n_runs >= b->instances || !list_empty(&b->arrivals);
+        bool busy = b->n_runs >= b->instances;
         double dt = (double)(now_ns - b->now_ns), keep = exp(-dt / b->busy_span_ns);
         b->busy = b->busy * keep + (busy ? 1 - keep : 0);
     }
@@ -204,6 +205,7 @@ int batcher_admit(struct batcher *b, struct batch_item *item, uint64_t now_ns, s
         return error_set(err, rc,
                          rc == STATUS_NOMEM ? "no memory for another input shape of this model; try again later"
                                             : "too many different input shapes wait at once; try again later");
+    arrival_rate_add(&k->offered, (double)b->now_ns, item->rows, b->busy_span_ns);
     fill_order(b, item);
     rc = batcher__promise(b, k, item, err);
     if (rc)
@@ -216,6 +218,7 @@ int batcher_admit(struct batcher *b, struct batch_item *item, uint64_t now_ns, s
     b->bytes += item->bytes;
     b->level_items[item->level]++;
     arrival_rate_add(&b->rate, (double)b->now_ns, item->rows, b->busy_span_ns);
+    arrival_rate_add(&b->level_rate[item->level], (double)b->now_ns, item->rows, b->busy_span_ns);
     arrival_note(&k->arrival, (double)b->now_ns, item->rows, b->busy_span_ns, horizon_ns(b, k));
     return 0;
 }
@@ -338,6 +341,7 @@ static void run_start(struct batcher *b, struct batch_bucket *k, struct batch_de
 struct batch_decision batcher__close(struct batcher *b, struct batch_bucket *k, uint64_t rows, struct list *batch)
 {
     struct batch_decision d = {.run = true};
+    batcher__kept(b);
     bool single = batcher__single(b, k);
     k->wait_until_ns = 0;
     while (k->queue.root) {
@@ -397,10 +401,14 @@ void batcher_finish(struct batcher *b, uint32_t run_id, uint64_t now_ns, uint64_
     for (b->n_runs--; i < b->n_runs; i++)
         b->runs[i] = b->runs[i + 1];
     r.home->running--;
-    arrival_ended(&r.home->arrival, (double)b->now_ns, r.rows, horizon_ns(b, r.home));
+    arrival_ended(&r.home->arrival, (double)b->now_ns, r.rows, horizon_ns(b, r.home), r.home->latency.base_ns / 2,
+                  b->busy_span_ns);
     if (!run_ns)
         return;
     learn(b, r.home, r.rows, (double)run_ns);
+    r.home->past_ns += (double)run_ns - r.home->past_ns / PAST_RUNS;
+    r.home->past_rows += r.rows - r.home->past_rows / PAST_RUNS;
+    r.home->past_runs += 1 - r.home->past_runs / PAST_RUNS;
     double over = (double)(b->now_ns - r.started_ns) - (double)run_ns;
     over = MAX_OF(over, 0.0);
     b->overhead_spread_ns += (fabs(over - b->overhead_ns) - b->overhead_spread_ns) / 32;

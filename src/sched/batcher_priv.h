@@ -3,6 +3,7 @@
  *   batcher.c          life, clock, admission bounds, leaving, expiry, runs, statistics, validate
  *   buckets.c          the table of shape buckets: hash, active list, reuse of idle ones
  *   promise.c          what can be promised: work ahead, refusal at admission, backlog
+ *   patience.c         what waiting for company is worth
  *   policy_fixed.c     Triton's rules
  *   policy_deadline.c  the learned rules; NONE as the case of batches of one
  *   rank.[ch]          the ordered queue of one bucket
@@ -32,8 +33,10 @@ struct batch_bucket {
     uint32_t running;           /* batches out: not to be reused */
     double row_bytes;           /* what a row weighs, as the measure of likeness between buckets; 0: unknown */
     struct latency_model latency;
-    struct arrival_model arrival;
-    uint64_t wait_until_ns; /* company is being waited for no longer than this; 0: not waiting */
+    struct arrival_model arrival;         /* of what was admitted */
+    struct arrival_rate offered;          /* of all that came */
+    double past_ns, past_rows, past_runs; /* machine time, rows and runs of the latest batches, fading */
+    uint64_t wait_until_ns;               /* company is being waited for no longer than this; 0: not waiting */
 };
 
 struct batch_run {
@@ -65,9 +68,12 @@ struct batcher {
 
     struct latency_tail tail;
     double overhead_ns, overhead_spread_ns; /* from hand-out to finish, beyond the run itself */
+    double safety_ns;                       /* kept in hand at admission: grows when a promise had to be broken */
+    uint64_t refused_ns;                    /* when a newcomer was last refused for the work ahead of it; 0: never */
     struct arrival_rate rate;               /* all buckets */
-    double busy;                            /* share of recent time in which every instance ran or rows waited */
-    double busy_span_ns;                    /* what "recent" is: a few batches */
+    struct arrival_rate level_rate[BATCH_PRIORITIES_MAX + 1]; /* admitted rows, by level */
+    double busy;                                              /* share of recent time in which every instance ran */
+    double busy_span_ns;                                      /* what "recent" is: a few batches */
 };
 
 /* buckets.c. Hash of an id; NULL when absent. */
@@ -106,10 +112,24 @@ static inline bool batcher__single(const struct batcher *b, const struct batch_b
     return k->alone || b->policy.mode == BATCH_NONE || b->policy.max_rows == 1;
 }
 
+/* patience.c. How long to wait for company for the `now` rows of `k` before the next look, in ns; 0: run now. At most
+ * `most_ns`. `others`: rows queued in other buckets. */
+double batcher__wait_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t others,
+                        uint32_t free_instances, double most_ns);
+/* Into how many batches to split `rows` when several instances are free. */
+uint32_t batcher__split(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t free_instances);
+
 /* promise.c. Time from hand-out to answer that holds in all but about one case of a hundred; 0 while nothing is known. */
 double batcher__promise_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows);
+/* Until the first of the batches that run now is expected to end; INFINITY when none runs. */
+double batcher__first_end_ns(const struct batcher *b);
+/* A promise had to be broken; a batch that kept all of them ran. */
+void batcher__broke(struct batcher *b, const struct batch_bucket *k);
+void batcher__kept(struct batcher *b);
+/* Are newcomers being refused for lack of time these days? Then rows per second matter more than any one request. */
+bool batcher__overloaded(const struct batcher *b, const struct batch_bucket *k);
 /* 0, or STATUS_DEADLINE with `err` set. The item's order fields are filled in. */
-int batcher__promise(const struct batcher *b, const struct batch_bucket *k, const struct batch_item *item,
+int batcher__promise(struct batcher *b, const struct batch_bucket *k, const struct batch_item *item,
                      struct error *err) MUST_CHECK;
 
 /* The policies: decide for one free instance. Expired items are gone already. */

@@ -195,14 +195,15 @@ uint32_t latency_rows_within(const struct latency_model *m, double ns, uint32_t 
 }
 
 /* Bin 0 is everything below TAIL_LOW; each next bin is TAIL_STEP wider; the last holds the rest. */
-#define TAIL_LOW  0.7
-#define TAIL_STEP 1.05
-#define TAIL_KEEP 0.998f
+#define TAIL_LOW      0.7
+#define TAIL_STEP     1.05
+#define TAIL_KEEP     0.998f
+#define TAIL_QUANTILE 0.97
 
 void latency_tail_init(struct latency_tail *t)
 {
     /* Before anything is seen a promise keeps a tenth in hand; ten pretended runs, soon outvoted. */
-    *t = (struct latency_tail){.p50 = 1, .p99 = 1.1};
+    *t = (struct latency_tail){.p50 = 1, .margin = 1.1};
     t->bin[8] = 10;
     t->total = 10;
 }
@@ -230,5 +231,5 @@ void latency_tail_learn(struct latency_tail *t, double run_ns, double estimate_n
         t->total += t->bin[k];
     }
     t->p50 = tail_quantile(t, 0.5);
-    t->p99 = tail_quantile(t, 0.99);
+    t->margin = tail_quantile(t, TAIL_QUANTILE);
 }

@@ -52,7 +52,7 @@ static inline bool latency_known(const struct latency_model *m)
 struct latency_tail {
     float bin[LATENCY_TAIL_BINS];
     float total;
-    double p99, p50; /* of run time / estimate */
+    double margin, p50; /* of run time / estimate: the quantile that promises are made with, and the median */
 };
 void latency_tail_init(struct latency_tail *t);
 void latency_tail_learn(struct latency_tail *t, double run_ns, double estimate_ns);

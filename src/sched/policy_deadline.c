@@ -3,48 +3,97 @@
 
 #include "base/check.h"
 
-/* A full-size batch may cost this share of its rate to keep an urgent member's promise. */
-#define KEEP_PROMISE_SHARE 0.8
+/* What keeping an urgent member's promise may cost when it makes others late: the batch that it can bear must still serve
+ * this share of the rows per second of the full one. Below it the member is given up. */
+#define KEEP_SHARE 0.95
 
-/* The rows to run of `k`, at most `allowed`: fewer where the most urgent member would be late in the company of all, members
- * that can't be saved at a bearable price dropped (killed). 0: nothing is left. */
+/* Rows of `k` that end within `slack_ns` with the margin of a promise. */
+static uint32_t rows_in_time(const struct batcher *b, const struct batch_bucket *k, double slack_ns, uint32_t max_rows)
+{
+    uint32_t rows = latency_rows_within(&k->latency, slack_ns / b->tail.margin, max_rows);
+    while (rows && batcher__promise_ns(b, k, rows) > slack_ns)
+        rows--;
+    return rows;
+}
+
+/* Would a batch of `rows` of the `all` that could run leave the rest late? */
+static bool harms(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t all)
+{
+    const struct rank_node *next = rank_after(&k->queue, rows);
+    if (!next || next->deadline_ns == SCHED_NEVER)
+        return false;
+    double then = (double)b->now_ns + latency_ns(&k->latency, rows) + batcher__promise_ns(b, k, all - rows);
+    return then > (double)next->deadline_ns;
+}
+
+/* The rows to run of `k`, at most `allowed`: fewer where the most urgent member would be late in the company of all; members
+ * that can't be saved at a bearable price are given up (killed). 0: nothing is left. Each round settles it or kills one. */
 static uint64_t fit_deadlines(struct batcher *b, struct batch_bucket *k, uint64_t allowed)
 {
     for (;;) {
         struct rank_span s = rank_prefix(&k->queue, allowed);
-        if (!s.rows || s.min_deadline_ns == SCHED_NEVER)
-            return s.rows;
+        uint32_t all = (uint32_t)s.rows;
         double slack = (double)s.min_deadline_ns - (double)b->now_ns;
-        if (batcher__promise_ns(b, k, (uint32_t)s.rows) <= slack)
-            return s.rows;
+        if (!all || s.min_deadline_ns == SCHED_NEVER || batcher__promise_ns(b, k, all) <= slack)
+            return all;
         struct batch_item *urgent = batcher__item(rank_prefix_urgent(&k->queue, allowed));
-        double scale = b->tail.p99, over = b->overhead_ns + 4 * b->overhead_spread_ns;
-        uint32_t fits = latency_rows_within(&k->latency, (slack - over) / scale, (uint32_t)s.rows);
-        double alone = latency_ns(&k->latency, urgent->rows);
-        uint64_t ahead = rank_rows_before(&k->queue, &urgent->order, NULL) + urgent->rows;
-        if (fits >= ahead && fits / latency_ns(&k->latency, fits) >=
-                                 KEEP_PROMISE_SHARE * (double)s.rows / latency_ns(&k->latency, (uint32_t)s.rows))
+        uint64_t upto = rank_rows_before(&k->queue, &urgent->order, NULL) + urgent->rows;
+        uint32_t fits = rows_in_time(b, k, slack, all);
+        if (upto == urgent->rows && latency_ns(&k->latency, urgent->rows) <= slack)
+            fits = MAX_OF(fits, urgent->rows); /* without the margin, it might */
+        bool cheap = fits && fits * latency_ns(&k->latency, all) >= KEEP_SHARE * all * latency_ns(&k->latency, fits);
+        if (fits >= upto && (cheap || !(batcher__overloaded(b, k) || harms(b, k, fits, all))))
             return fits;
-        if (alone > slack) { /* out of reach even by itself */
-            batcher__kill(b, urgent);
-            continue;
-        }
-        if (fits >= ahead)
-            return fits;
-        return s.rows;
+        batcher__kill(b, urgent);
+        batcher__broke(b, k);
     }
+}
+
+/* How long company may be waited for at most: no member may become late by it, nor wait beyond max_queue_delay, and beyond
+ * the fixed part of a run there is nothing to gain. */
+static double wait_limit(const struct batcher *b, struct batch_bucket *k, uint64_t rows)
+{
+    struct rank_span s = rank_prefix(&k->queue, rows);
+    double limit = k->latency.base_ns, now = (double)b->now_ns;
+    if (s.min_deadline_ns != SCHED_NEVER)
+        limit = MIN_OF(limit, (double)s.min_deadline_ns - batcher__promise_ns(b, k, b->policy.max_rows) - now);
+    if (b->policy.max_queue_delay_ns)
+        limit = MIN_OF(limit, (double)(s.min_arrived_ns + b->policy.max_queue_delay_ns) - now);
+    if (k->wait_until_ns)
+        limit = MIN_OF(limit, (double)k->wait_until_ns - now);
+    return limit;
+}
+
+/* Run `rows` of `k` now, all at once or split over the free instances, or wait for more. */
+static struct batch_decision run_or_wait(struct batcher *b, struct batch_bucket *k, uint64_t rows, uint32_t free_instances,
+                                         struct list *batch)
+{
+    double limit = wait_limit(b, k, rows), wait = 0;
+    if (limit >= 1 && rows == rank_all(&k->queue).rows)
+        wait = batcher__wait_ns(b, k, (uint32_t)rows, b->rows - (uint32_t)rows, free_instances, limit);
+    if (wait >= 1) {
+        uint64_t until = b->now_ns + (uint64_t)wait;
+        if (!k->wait_until_ns)
+            k->wait_until_ns = b->now_ns + (uint64_t)limit;
+        return (struct batch_decision){.wake_ns = until};
+    }
+    if (free_instances > 1) {
+        uint32_t n = batcher__split(b, k, (uint32_t)rows, free_instances);
+        uint64_t part = (rows + n - 1) / n;
+        rows = MAX_OF(part, (uint64_t)batcher__head(k)->rows);
+    }
+    return batcher__close(b, k, rows, batch);
 }
 
 struct batch_decision batcher__next_deadline(struct batcher *b, uint32_t free_instances, struct list *batch)
 {
-    (void)free_instances;
     for (struct batch_bucket *k; (k = batcher__bucket_urgent(b, NULL));) {
         if (batcher__single(b, k))
             return batcher__close(b, k, b->policy.max_rows, batch);
         bool cut;
         uint64_t rows = fit_deadlines(b, k, batcher__rows_allowed(b, k, &cut));
         if (rows)
-            return batcher__close(b, k, rows, batch);
+            return run_or_wait(b, k, rows, free_instances, batch);
     }
     return (struct batch_decision){.wake_ns = SCHED_NEVER};
 }

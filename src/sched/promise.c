@@ -11,23 +11,51 @@
 double batcher__promise_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows)
 {
     double run = latency_ns(&k->latency, rows);
-    return run > 0 ? run * b->tail.p99 + b->overhead_ns + 4 * b->overhead_spread_ns : 0;
+    return run > 0 ? run * b->tail.margin + b->overhead_ns + 4 * b->overhead_spread_ns : 0;
 }
 
-/* Time until the first of the instances is free, and the sum over all of them. A run that is over its estimate is expected
- * to need another tenth of it. */
-static void running_ns(const struct batcher *b, double *first, double *sum)
+#define OVERLOAD_RUNS 10   /* full batches after a refusal that count as overload */
+#define SAFETY_STEP   0.05 /* of a full batch's time, for each promise broken */
+#define SAFETY_KEEP   0.98 /* of the safety, after each batch */
+
+void batcher__broke(struct batcher *b, const struct batch_bucket *k)
+{
+    double run = latency_ns(&k->latency, b->policy.max_rows);
+    b->safety_ns = MIN_OF(b->safety_ns + SAFETY_STEP * run, run);
+}
+
+void batcher__kept(struct batcher *b)
+{
+    b->safety_ns *= SAFETY_KEEP;
+}
+
+bool batcher__overloaded(const struct batcher *b, const struct batch_bucket *k)
+{
+    return b->refused_ns && (double)(b->now_ns - b->refused_ns) < OVERLOAD_RUNS * latency_ns(&k->latency, b->policy.max_rows);
+}
+
+/* A run that is over its estimate is expected to need another tenth of it. */
+static double left_ns(const struct batcher *b, const struct batch_run *r)
+{
+    double left = (double)r->started_ns + r->expected_ns - (double)b->now_ns;
+    return MAX_OF(left, 0.1 * r->expected_ns);
+}
+
+double batcher__first_end_ns(const struct batcher *b)
 {
     double least = INFINITY;
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        least = MIN_OF(least, left_ns(b, &b->runs[i]));
+    return least;
+}
+
+/* Time until the first of the instances is free, and the sum over all of them. */
+static void running_ns(const struct batcher *b, double *first, double *sum)
+{
     *sum = 0;
-    for (uint32_t i = 0; i < b->n_runs; i++) {
-        const struct batch_run *r = &b->runs[i];
-        double left = (double)r->started_ns + r->expected_ns - (double)b->now_ns;
-        left = MAX_OF(left, 0.1 * r->expected_ns);
-        *sum += left;
-        least = MIN_OF(least, left);
-    }
-    *first = b->n_runs < b->instances ? 0 : least;
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        *sum += left_ns(b, &b->runs[i]);
+    *first = b->n_runs < b->instances ? 0 : batcher__first_end_ns(b);
 }
 
 /* Run time of `rows` in `nodes` items of `k`, in batches as large as they get. */
@@ -65,7 +93,29 @@ static double ahead_ns(const struct batcher *b, const struct batch_bucket *own, 
     return sum;
 }
 
-int batcher__promise(const struct batcher *b, const struct batch_bucket *k, const struct batch_item *item, struct error *err)
+/* How large the batch of a newcomer gets that starts in `start_ns` and has `rows` so far: those who come until then join. To
+ * promise a small batch and run a large one would make its first members late; to run it small would waste the instance just
+ * when it is short. */
+static uint32_t company(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, double start_ns)
+{
+    if (batcher__single(b, k))
+        return rows;
+    double more = arrival_rate_at(&k->offered, (double)b->now_ns, b->busy_span_ns) * start_ns;
+    return (uint32_t)MIN_OF(rows + more, (double)b->policy.max_rows);
+}
+
+/* Share of the instances that levels more urgent than the item's take, now and as long as they keep coming. */
+static double overtaken_share(const struct batcher *b, const struct batch_bucket *k, const struct batch_item *item)
+{
+    if (b->policy.preserve_ordering)
+        return 0;
+    double rows_per_ns = 0, cap = batcher__single(b, k) ? 1 : b->policy.max_rows;
+    for (uint32_t level = 1; level < item->level; level++)
+        rows_per_ns += arrival_rate_at(&b->level_rate[level], (double)b->now_ns, b->busy_span_ns);
+    return rows_per_ns * latency_ns(&k->latency, (uint32_t)cap) / cap / b->instances;
+}
+
+int batcher__promise(struct batcher *b, const struct batch_bucket *k, const struct batch_item *item, struct error *err)
 {
     if (item->deadline_ns == SCHED_NEVER || !latency_known(&k->latency))
         return 0;
@@ -75,9 +125,13 @@ int batcher__promise(const struct batcher *b, const struct batch_bucket *k, cons
     running_ns(b, &first, &running);
     double queued = item->alone ? 0 : ahead_ns(b, k, item, &with);
     double start = queued > 0 ? MAX_OF(first, (running + queued) / b->instances) : first;
-    double need = start + batcher__promise_ns(b, k, with + item->rows);
+    if (start > 0)
+        start = start / MAX_OF(1 - overtaken_share(b, k, item), 1e-3) + b->safety_ns;
+    double need = start + batcher__promise_ns(b, k, company(b, k, with + item->rows, start));
     if (need <= left)
         return 0;
+    if (start > 0)
+        b->refused_ns = b->now_ns;
     return error_set(err, STATUS_DEADLINE,
                      "the answer would take about %.1f ms (%.1f ms of it behind other requests), and the request's deadline is "
                      "%.1f ms away: refused now rather than computed too late; allow more time, or send less at once",

@@ -215,6 +215,23 @@ struct rank_span rank_prefix(const struct rank_tree *t, uint64_t max_rows)
     return walk_prefix(t, max_rows, &urgent, &is_tree);
 }
 
+struct rank_node *rank_after(const struct rank_tree *t, uint64_t max_rows)
+{
+    struct rank_node *after = NULL;
+    uint64_t rows = 0;
+    for (struct rank_node *n = t->root; n;) {
+        uint64_t upto = rows + (n->left ? n->left->sum_rows : 0) + n->rows;
+        if (upto > max_rows) {
+            after = n;
+            n = n->left;
+        } else {
+            rows = upto;
+            n = n->right;
+        }
+    }
+    return after;
+}
+
 struct rank_node *rank_prefix_urgent(const struct rank_tree *t, uint64_t max_rows)
 {
     struct rank_node *n = NULL;

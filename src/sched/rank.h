@@ -57,6 +57,8 @@ struct rank_span rank_all(const struct rank_tree *t);
 uint64_t rank_rows_before(const struct rank_tree *t, const struct rank_node *key, uint32_t *nodes);
 /* The longest prefix that holds at most `max_rows` rows. */
 struct rank_span rank_prefix(const struct rank_tree *t, uint64_t max_rows);
+/* The first node after that prefix, or NULL when it holds all. */
+struct rank_node *rank_after(const struct rank_tree *t, uint64_t max_rows);
 /* The node with the earliest deadline in that prefix, or NULL when it is empty. */
 struct rank_node *rank_prefix_urgent(const struct rank_tree *t, uint64_t max_rows);
 

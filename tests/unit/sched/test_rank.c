@@ -53,6 +53,7 @@ static void compare(struct rank_tree *t, struct thing *all, const bool *in, uint
     assert_int_equal(s.rows, rows);
     assert_int_equal(s.nodes, nodes);
     assert_true(s.min_deadline_ns == deadline && s.min_arrived_ns == arrived);
+    assert_ptr_equal(rank_after(t, limit), nodes < n ? &sorted[nodes]->node : NULL);
     struct rank_node *urgent = rank_prefix_urgent(t, limit);
     assert_true(nodes ? urgent && urgent->deadline_ns == deadline : !urgent);
     if (urgent)

@@ -7,6 +7,7 @@
 
 static const struct cli_command *const commands[] = {
     &command_serve,
+    &command_check,
     &command_config,
     &command_version,
 };

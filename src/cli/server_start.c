@@ -19,11 +19,14 @@
 #include "os/crash.h"
 #include "os/process.h"
 
-#define CONTROL_PERIOD_NS 100000000u
-#define LOG_RECORDS_PER_SECOND 200 /* of one event */
+#define CONTROL_PERIOD_NS              100000000u
+#define LOG_RECORDS_PER_SECOND         200 /* of one event */
 #define DESCRIPTORS_BESIDE_CONNECTIONS 1024u
 
-static int no_memory(struct error *err) { return error_set(err, STATUS_NOMEM, "out of memory while starting"); }
+static int no_memory(struct error *err)
+{
+    return error_set(err, STATUS_NOMEM, "out of memory while starting");
+}
 
 static uint32_t threads_or_quota(uint32_t configured)
 {
@@ -36,7 +39,10 @@ static uint32_t threads_or_quota(uint32_t configured)
 
 /* ---- logs and process ---- */
 
-static enum log_format format_of(int configured) { return configured == CONFIG_LOG_JSON ? LOG_FORMAT_JSON : LOG_FORMAT_TEXT; }
+static enum log_format format_of(int configured)
+{
+    return configured == CONFIG_LOG_JSON ? LOG_FORMAT_JSON : LOG_FORMAT_TEXT;
+}
 
 static int start_logs(struct server *s, struct error *err)
 {
@@ -140,7 +146,10 @@ static int start_registry(struct server *s, struct error *err)
 
 /* ---- protocols and listeners ---- */
 
-static int reload_from_api(void *ctx, struct buf *report, struct error *err) { return server__reload(ctx, report, err); }
+static int reload_from_api(void *ctx, struct buf *report, struct error *err)
+{
+    return server__reload(ctx, report, err);
+}
 
 static int set_log_level(void *ctx, enum log_level level, struct error *err)
 {

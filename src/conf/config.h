@@ -40,7 +40,7 @@ struct config {
     } http;
     struct {
         uint32_t max_connections, max_header_bytes, max_headers, max_url_bytes, max_inflate_ratio, max_pipeline, max_requests;
-        uint64_t max_body_bytes, header_timeout, body_timeout, idle_timeout, write_timeout, min_body_rate;
+        uint64_t max_body_bytes, header_timeout, body_timeout, idle_timeout, write_timeout, min_body_rate, max_body_memory;
     } limits;
     struct {
         struct config_list paths, load;

@@ -10,7 +10,12 @@ void suggest_init(struct suggest *s, struct str got)
 
 void suggest_offer(struct suggest *s, const char *name)
 {
-    unsigned d = str_distance(s->got, str_of(name));
+    struct str full = str_of(name);
+    unsigned d = str_distance(s->got, full);
+    size_t longer = full.n > s->got.n ? full.n - s->got.n : s->got.n - full.n;
+    bool prefix = s->got.n >= 4 && (str_starts(full, s->got) || str_starts(s->got, full));
+    if (prefix && 1 + longer / 4 < d)
+        d = (unsigned)(1 + longer / 4); /* a word that was cut short or ran on */
     if (d < s->distance) {
         s->distance = d;
         s->best = name;

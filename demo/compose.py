@@ -124,7 +124,7 @@ def file_type(network, labels):
 
 
 def trimmed(g, data, blanks):
-    """The bytes, as int32, from the first one that is not a blank."""
-    solid = g.op("Gather", g.const(blanks), g.cast(data, INT64))
+    """The bytes, as int32, from the first one that is not a blank; none when all are."""
+    solid = g.op("Concat", g.op("Gather", g.const(blanks), g.cast(data, INT64)), [1], axis=0)
     first = g.op("ArgMax", solid, axis=0, keepdims=1)
     return g.cast(g.op("Slice", data, first, [2**62], [0]), onnx.TensorProto.INT32)

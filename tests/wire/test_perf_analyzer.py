@@ -15,8 +15,8 @@ pytestmark = pytest.mark.skipif(not shutil.which(TOOL), reason="perf_analyzer is
                          ids=["sync", "async", "json"])
 def test_measures_without_an_error(simple_server, options):
     r = subprocess.run([TOOL, "-m", "simple", "-u", simple_server.address, "-i", "http", "-b", "2", "--concurrency-range", "2",
-                        "--measurement-mode", "count_windows", "--measurement-request-count", "50", "--max-trials", "3",
-                        "-s", "99", *options], capture_output=True, text=True, timeout=120)
+                        "--measurement-mode", "count_windows", "--measurement-request-count", "200", "--max-trials", "12",
+                        "-s", "999", *options], capture_output=True, text=True, timeout=120)
     assert r.returncode == 0, r.stdout + r.stderr
     throughput = float(re.search(r"Throughput: ([\d.]+) infer/sec", r.stdout).group(1))
     assert throughput > 0

@@ -21,7 +21,7 @@ lay_out_demo() {
 }
 
 show_curl_lines() {
-    local raw="-H 'Inference-Header-Content-Length: 0' -H 'Accept: application/json'"
+    local raw="-w '\n' -H 'Inference-Header-Content-Length: 0' -H 'Accept: application/json'"
     cat <<LINES
 
 The server is ready on $1. In another terminal, in this folder, send it a photographed line of text, a spoken sentence, and any file:

@@ -84,7 +84,7 @@ static int load_session(struct engine_model *m, const struct engine_load *spec, 
     if (rc)
         return rc;
     m->weights_bytes += scan->initializer_bytes;
-    m->arena_shrink = o.arena_shrink;
+    m->arena_shrink = o.arena ? o.arena_shrink : ONNX_OFF; /* the runtime refuses to shrink what isn't there */
     struct onnx_source src = {spec, &o, scan, file};
     rc = onnx__session_create(m, &src, err);
     if (!rc)

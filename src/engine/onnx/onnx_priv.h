@@ -17,6 +17,8 @@
 #define ONNX_PROVIDERS_MAX 5
 enum onnx_provider { ONNX_CPU, ONNX_CUDA, ONNX_TENSORRT, ONNX_OPENVINO, ONNX_XNNPACK };
 
+enum onnx_switch { ONNX_AUTO, ONNX_ON, ONNX_OFF };
+
 /* Options of the server and, over them, of a model; options.c has the table. */
 struct onnx_options {
     /* server only */
@@ -31,10 +33,11 @@ struct onnx_options {
     bool provider_fallback; /* a provider that isn't there is logged and left out; false: the load fails */
     GraphOptimizationLevel level;
     /* a model's own */
-    uint64_t intra_op_threads; /* > 0: a thread pool of its own instead of the shared one */
-    bool parallel;             /* independent branches in parallel */
-    bool arena, arena_shrink;  /* keep freed memory for the next run; give it back after each run */
-    enum { ONNX_AUTO, ONNX_ON, ONNX_OFF } mem_pattern;
+    uint64_t intra_op_threads;     /* > 0: a thread pool of its own instead of the shared one */
+    bool parallel;                 /* independent branches in parallel */
+    bool arena;                    /* keep freed memory for the next run */
+    enum onnx_switch arena_shrink; /* give it back: after each run, never, or (auto) some runs after a burst */
+    enum onnx_switch mem_pattern;
     bool optional_inputs; /* initializers that are also graph inputs are offered as optional inputs */
     bool use_cache;
 };
@@ -107,7 +110,7 @@ struct engine_model {
     struct engine_io *inputs, *outputs;
     const char **input_names, **output_names; /* NUL-terminated, contract order */
     ONNXTensorElementDataType *input_types;
-    bool arena_shrink;
+    enum onnx_switch arena_shrink;
     uint64_t weights_bytes;
     char devices[64];
     _Atomic(struct onnx_block *) spares[ONNX_SPARES];

@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "engine/onnx/onnx_priv.h"
 
-enum kind { TEXT, U64, BYTES, BOOL, NEGATED, PROVIDERS, LEVEL, PATTERN };
+enum kind { TEXT, U64, BYTES, BOOL, NEGATED, PROVIDERS, LEVEL, SWITCH };
 enum { SERVER = 1, MODEL = 2 };
 
 static const struct row {
@@ -39,9 +39,9 @@ static const struct row {
     {"execution_mode", BOOL, MODEL, AT(parallel), "0 or 1"},
     {"arena", BOOL, MODEL, AT(arena), "true or false"},
     {"enable_mem_arena", BOOL, MODEL, AT(arena), "0 or 1"},
-    {"arena_shrink", BOOL, MODEL, AT(arena_shrink), "true or false"},
-    {"mem_pattern", PATTERN, MODEL, AT(mem_pattern), "auto, true or false"},
-    {"enable_mem_pattern", PATTERN, MODEL, AT(mem_pattern), "0 or 1"},
+    {"arena_shrink", SWITCH, MODEL, AT(arena_shrink), "auto, true or false"},
+    {"mem_pattern", SWITCH, MODEL, AT(mem_pattern), "auto, true or false"},
+    {"enable_mem_pattern", SWITCH, MODEL, AT(mem_pattern), "0 or 1"},
     {"optional_inputs", BOOL, MODEL, AT(optional_inputs), "true or false"},
     {"optimized_model_cache", BOOL, MODEL, AT(use_cache), "true or false"},
 #undef AT
@@ -162,8 +162,8 @@ static bool parse_value(const struct row *r, struct str v, struct onnx_options *
         return parse_providers(v, o);
     case LEVEL:
         return parse_level(v, at);
-    case PATTERN:
-        o->mem_pattern = parse_bool(v, &b) ? (b ? ONNX_ON : ONNX_OFF) : ONNX_AUTO;
+    case SWITCH:
+        *(enum onnx_switch *)at = parse_bool(v, &b) ? (b ? ONNX_ON : ONNX_OFF) : ONNX_AUTO;
         return parse_bool(v, &b) || str_eqz(v, "auto");
     }
     return false;

@@ -8,6 +8,11 @@
  * An output may be an input or lie in it (a graph that passes a value through): the caller reuses its input memory, so such an
  * output is copied.
  *
+ * Memory after a burst: the runtime's arena keeps what its largest batch needed. When the last 32 runs took less than a quarter of
+ * the largest one's input, the next run goes with options that make the arena give back its unused parts at the end,
+ * and the heap is trimmed (some ms, once a burst). Then the count starts anew with twice the patience, so that a steady mix of
+ * large and small batches doesn't shrink and grow for ever. After every run (`arena_shrink: true`) it doubles a large batch's time.
+ *
  * Cancel: `running` and `cancelled` are guarded by the instance's lock, and the runtime's terminate flag is set only while a run is
  * on, and cleared before the next: a cancel that comes between runs does nothing. Exception to "no lock across a library call":
  * setting that flag is one store. */
@@ -18,11 +23,18 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "engine/onnx/onnx_priv.h"
+#include "os/process.h"
+
+#define PATIENCE_RUNS     32
+#define PATIENCE_RUNS_MAX 16384
+#define BURST_BYTES       (256 * 1024) /* inputs below this leave nothing behind that is worth a shrink */
 
 struct engine_instance {
     struct engine_model *model;
     size_t index;
-    OrtRunOptions *options;
+    OrtRunOptions *options, *shrinking; /* the usual ones; those that shrink the arena at the end */
+    uint64_t peak_bytes;                /* largest run's input since the last shrink */
+    uint32_t small_runs, patience_runs; /* runs in a row that were much smaller; how many are enough */
     struct os_mutex lock;
     bool running, cancelled;
     /* scratch of a run */
@@ -206,6 +218,30 @@ static int hand_out_all(struct engine_instance *i, struct engine_run *run, struc
 
 /* ---- the run ---- */
 
+static void ignore(struct engine_instance *i, OrtStatus *st)
+{
+    if (st)
+        i->model->e->api->ReleaseStatus(st);
+}
+
+/* Is it time to give a burst's memory back? */
+static const OrtRunOptions *choose_options(struct engine_instance *i, const struct engine_run *run)
+{
+    uint64_t bytes = 0;
+    if (i->model->arena_shrink != ONNX_AUTO)
+        return i->options;
+    for (size_t k = 0; k < run->n_inputs; k++)
+        bytes += run->inputs[k].dtype == DTYPE_INVALID ? 0 : run->inputs[k].data.n;
+    i->peak_bytes = MAX_OF(i->peak_bytes, bytes);
+    i->small_runs = i->peak_bytes >= BURST_BYTES && bytes < i->peak_bytes / 4 ? i->small_runs + 1 : 0;
+    if (i->small_runs < i->patience_runs)
+        return i->options;
+    i->small_runs = 0;
+    i->patience_runs = MIN_OF(i->patience_runs * 2, PATIENCE_RUNS_MAX);
+    i->peak_bytes = bytes;
+    return i->shrinking;
+}
+
 static void begin(struct engine_instance *i)
 {
     os_mutex_lock(&i->lock);
@@ -222,9 +258,8 @@ static bool end(struct engine_instance *i)
     i->running = false;
     os_mutex_unlock(&i->lock);
     if (cancelled) {
-        OrtStatus *st = i->model->e->api->RunOptionsUnsetTerminate(i->options);
-        if (st)
-            i->model->e->api->ReleaseStatus(st);
+        ignore(i, i->model->e->api->RunOptionsUnsetTerminate(i->options));
+        ignore(i, i->model->e->api->RunOptionsUnsetTerminate(i->shrinking));
     }
     return cancelled;
 }
@@ -234,9 +269,8 @@ void onnx__cancel(struct engine_instance *i)
     os_mutex_lock(&i->lock);
     if (i->running && !i->cancelled) {
         i->cancelled = true;
-        OrtStatus *st = i->model->e->api->RunOptionsSetTerminate(i->options);
-        if (st)
-            i->model->e->api->ReleaseStatus(st);
+        ignore(i, i->model->e->api->RunOptionsSetTerminate(i->options));
+        ignore(i, i->model->e->api->RunOptionsSetTerminate(i->shrinking));
     }
     os_mutex_unlock(&i->lock);
 }
@@ -271,7 +305,8 @@ int onnx__run(struct engine_instance *i, struct engine_run *run, struct error *e
     rc = wrap_inputs(i, run, &given, err);
     if (!rc) {
         begin(i);
-        OrtStatus *st = api->Run(m->session, i->options, i->input_names, (const OrtValue *const *)i->inputs, given,
+        const OrtRunOptions *options = choose_options(i, run);
+        OrtStatus *st = api->Run(m->session, options, i->input_names, (const OrtValue *const *)i->inputs, given,
                                  i->output_names, wanted, b->values);
         bool cancelled = end(i);
         rc = onnx__take(api, st, ONNX_RUNNING, err, "the model failed");
@@ -280,6 +315,8 @@ int onnx__run(struct engine_instance *i, struct engine_run *run, struct error *e
         if (!rc)
             rc = hand_out_all(i, run, b, wanted, err);
         release_inputs(i, given);
+        if (options == i->shrinking)
+            os_memory_trim();
     }
     slab_unref(&b->slab);
     return rc;
@@ -287,18 +324,30 @@ int onnx__run(struct engine_instance *i, struct engine_run *run, struct error *e
 
 /* ---- instances ---- */
 
-static int make_run_options(struct engine_instance *i, struct error *err)
+static int make_run_options(struct engine_instance *i, bool shrink, OrtRunOptions **out, struct error *err)
 {
     const OrtApi *api = i->model->e->api;
-    int rc = onnx__take(api, api->CreateRunOptions(&i->options), ONNX_CALLING, err, "run options");
+    int rc = onnx__take(api, api->CreateRunOptions(out), ONNX_CALLING, err, "run options");
     /* A failed run is an answer to its client, not a line in the log for each bad request. */
     if (!rc)
-        rc = onnx__take(api, api->RunOptionsSetRunLogSeverityLevel(i->options, ORT_LOGGING_LEVEL_FATAL), ONNX_CALLING, err,
+        rc = onnx__take(api, api->RunOptionsSetRunLogSeverityLevel(*out, ORT_LOGGING_LEVEL_FATAL), ONNX_CALLING, err,
                         "run options");
-    if (!rc && i->model->arena_shrink)
-        rc = onnx__take(api, api->AddRunConfigEntry(i->options, "memory.enable_memory_arena_shrinkage", "cpu:0"), ONNX_CALLING,
-                        err, "arena_shrink");
+    if (!rc && shrink)
+        rc = onnx__take(api, api->AddRunConfigEntry(*out, "memory.enable_memory_arena_shrinkage", "cpu:0"), ONNX_CALLING, err,
+                        "arena_shrink");
     return rc;
+}
+
+static int make_scratch(struct engine_instance *i, struct error *err)
+{
+    const struct engine_contract *c = &i->model->contract;
+    i->inputs = calloc(c->n_inputs + 1, sizeof i->inputs[0]);
+    i->input_names = calloc(c->n_inputs + 1, sizeof i->input_names[0]);
+    i->output_names = calloc(c->n_outputs + 1, sizeof i->output_names[0]);
+    i->output_index = calloc(c->n_outputs + 1, sizeof i->output_index[0]);
+    return i->inputs && i->input_names && i->output_names && i->output_index
+               ? STATUS_OK
+               : error_set(err, STATUS_NOMEM, "no memory for an instance");
 }
 
 int onnx__instance_create(struct engine_model *m, size_t index, struct engine_instance **out, struct error *err)
@@ -308,14 +357,13 @@ int onnx__instance_create(struct engine_model *m, size_t index, struct engine_in
         return error_set(err, STATUS_NOMEM, "no memory for an instance");
     i->model = m;
     i->index = index;
+    i->patience_runs = PATIENCE_RUNS;
     os_mutex_init(&i->lock, RANK_ENGINE);
-    i->inputs = calloc(m->contract.n_inputs + 1, sizeof i->inputs[0]);
-    i->input_names = calloc(m->contract.n_inputs + 1, sizeof i->input_names[0]);
-    i->output_names = calloc(m->contract.n_outputs + 1, sizeof i->output_names[0]);
-    i->output_index = calloc(m->contract.n_outputs + 1, sizeof i->output_index[0]);
-    int rc = i->inputs && i->input_names && i->output_names && i->output_index
-                 ? make_run_options(i, err)
-                 : error_set(err, STATUS_NOMEM, "no memory for an instance");
+    int rc = make_scratch(i, err);
+    if (!rc)
+        rc = make_run_options(i, m->arena_shrink == ONNX_ON, &i->options, err);
+    if (!rc)
+        rc = make_run_options(i, m->arena_shrink != ONNX_OFF, &i->shrinking, err);
     if (rc)
         onnx__instance_destroy(i);
     else
@@ -329,6 +377,8 @@ void onnx__instance_destroy(struct engine_instance *i)
         return;
     if (i->options)
         i->model->e->api->ReleaseRunOptions(i->options);
+    if (i->shrinking)
+        i->model->e->api->ReleaseRunOptions(i->shrinking);
     free(i->inputs);
     free(i->input_names);
     free(i->output_names);

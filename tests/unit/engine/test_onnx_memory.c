@@ -67,12 +67,40 @@ static void the_leaking_twin_is_seen(void **state)
     assert_true(after < before + 8 * 1048576);
 }
 
+/* A burst of large batches, then small ones: the memory of the burst comes back. */
+static void a_burst_is_given_back(void **state)
+{
+    (void)state;
+    struct rig r;
+    rig_must_load(&r, engine, "conv");
+    float *x = calloc(64, 3 * 56 * 56 * sizeof *x);
+    uint64_t rss[3];
+    for (int phase = 0; phase < 3; phase++) {
+        int rows = phase == 1 ? 64 : 1;
+        for (int k = 0; k < (phase == 1 ? 3 : 40); k++) {
+            rig_set(&r, 0, DTYPE_FP32, x, (size_t)rows * 3 * 56 * 56 * 4, 4, rows, 3, 56, 56);
+            rig_must_run(&r);
+            rig_drop_outputs(&r);
+        }
+        rss[phase] = os_process_rss_bytes();
+    }
+    print_message("RSS at batch 1 %.1f MiB, at 64 %.1f MiB, at 1 again %.1f MiB\n", (double)rss[0] / 1048576,
+                  (double)rss[1] / 1048576, (double)rss[2] / 1048576);
+    if (MEASURES) {
+        assert_true(rss[1] > rss[0] + 20 * 1048576);
+        assert_true(rss[2] < rss[0] + 8 * 1048576);
+    }
+    free(x);
+    rig_end(&r);
+}
+
 int main(void)
 {
     if (rig_must_skip())
         return 0;
     engine = rig_engine(NULL, 0);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rss_is_flat), cmocka_unit_test(the_leaking_twin_is_seen)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rss_is_flat), cmocka_unit_test(the_leaking_twin_is_seen),
+                                       cmocka_unit_test(a_burst_is_given_back)};
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     engine_onnx.close(engine);
     return rc;

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+/* Whether descriptor `fd` is a terminal. Any thread. */
 bool os_is_terminal(int fd);
 /* Columns of the terminal behind `fd`; 80 when it is none or doesn't say. */
 int os_terminal_columns(int fd);

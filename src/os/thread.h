@@ -13,7 +13,7 @@
 #include "base/error.h"
 
 enum lock_rank {
-    RANK_RELOAD = 5,        /* cli/: one configuration reload at a time */
+    RANK_RELOAD = 5,         /* cli/: one configuration reload at a time */
     RANK_REGISTRY = 10,      /* model/: publishing a new set of models, load queue */
     RANK_VERSION_STATE = 20, /* model/: one version's state, reason, instance list */
     RANK_QUEUE = 30,         /* model/: one version's batcher */

@@ -321,7 +321,10 @@ void api__infer(struct api *a, struct http_request *r, struct api_call *call)
     c->inf.times.received_ns = r->received_ns;
     call->infer = c;
     atomic_fetch_add_explicit(&a->in_flight, 1, memory_order_relaxed);
-    r->log_model = model_version_model(v);
+    /* A copy: the version may be unloaded and freed before the request's line is written. */
+    struct str name = model_version_version(v);
+    const char *copy = arena_strdup(r->arena, name);
+    r->log_version = copy ? (struct str){copy, name.n} : (struct str){0};
     int rc = decode(c, &err);
     c->inf.times.decoded_ns = loop_update_now(r->loop);
     if (rc == 0) {

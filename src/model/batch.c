@@ -173,7 +173,7 @@ static int compute(struct instance *i, size_t first, size_t n, struct run_times 
         rc = v->ops->run(i->engine, &run, err);
     t->computed = os_monotonic_ns();
     atomic_fetch_add_explicit(&v->busy_ns, t->computed - t->input, memory_order_relaxed);
-    metric_add(v->series->busy_us, (t->computed - t->input) / 1000);
+    metric_adjust(v->series->busy_s, (double)(t->computed - t->input) * 1e-9);
     os_mutex_lock(&v->lock);
     atomic_store_explicit(&i->run_since_ns, 0, memory_order_relaxed);
     *members = reclaim_members(i, first, n);

@@ -75,8 +75,7 @@ static void register_all(struct series *s, struct metrics *m)
     s->queue_rows = one(m, METRIC_GAUGE, "inferd_queue_rows", "Rows waiting in the queue.", labels_mv, v);
     s->queue_bytes = one(m, METRIC_GAUGE, "inferd_queue_bytes", "Bytes of requests waiting in the queue.", labels_mv, v);
     s->instances = one(m, METRIC_GAUGE, "inferd_instances", "Engine instances that exist.", labels_mv, v);
-    s->busy_us = one(m, METRIC_COUNTER, "inferd_instance_busy_microseconds_total", "Time that instances spent running.", labels_mv,
-                     v);
+    s->busy_s = one(m, METRIC_SECONDS, "inferd_instance_busy_seconds_total", "Time that instances spent running.", labels_mv, v);
     s->memory = one(m, METRIC_GAUGE, "inferd_model_memory_bytes", "Memory of the loaded model as its engine tells it.", labels_mv,
                     v);
     s->cache_hits = one(m, METRIC_COUNTER, "inferd_cache_hits_total", "Requests answered from the response cache.", labels_mv, v);

@@ -1,0 +1,110 @@
+/* http_client.h: HTTP/1.1 clients, for the command line and the load generator.
+ *
+ * struct http_client   blocking, one connection kept alive, one call at a time: `inferd infer`, `inferd models`.
+ * struct http_channel  one connection on an event loop, driven by callbacks: `inferd bench` holds thousands.
+ *
+ * Both read answers with wire/http1.h (strict) and skip interim ones. No TLS, no redirects, no proxies. */
+#ifndef INFERD_NET_HTTP_CLIENT_H
+#define INFERD_NET_HTTP_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "net/loop.h"
+#include "os/sock.h"
+#include "wire/http1.h"
+
+/* Where a client goes: "http://host:port/prefix", "host:port", "unix:/path". */
+struct http_target {
+    struct os_addr addr;
+    char authority[256]; /* for the Host header */
+    char prefix[256];    /* in front of every path; no slash at its end */
+};
+/* Parse and resolve (may block on the resolver). The port defaults to 80 behind "http://". STATUS_INVALID, STATUS_NOT_FOUND;
+ * STATUS_UNIMPLEMENTED for https. */
+int http_target_parse(const char *url, struct http_target *out, struct error *err) MUST_CHECK;
+/* Append a whole request: line, Host, Content-Length when there is a body (or the method is POST, PUT or PATCH), the headers given,
+ * body. False: a header or the path can't be sent. */
+bool http_target_request(const struct http_target *t, struct buf *out, struct str method, struct str path,
+                         const struct http_header *headers, size_t n_headers, struct str body);
+
+/* --- blocking --- */
+
+struct http_client;
+
+struct http_client_options {
+    uint64_t connect_timeout_ns; /* 0: 5 s */
+    uint64_t timeout_ns;         /* of a whole call; 0: 60 s */
+    size_t max_body_bytes;       /* of an answer; 0: 256 MiB */
+};
+
+/* Parses `url`; connects at the first call. `options` may be NULL. One thread. */
+int http_client_create(const char *url, const struct http_client_options *options, struct http_client **out,
+                       struct error *err) MUST_CHECK;
+void http_client_destroy(struct http_client *c);
+
+struct http_client_request {
+    const char *method, *path;
+    const struct http_header *headers;
+    size_t n_headers;
+    struct str body;
+    /* (optional) Takes the body in pieces as they come, instead of answer->body. Negative: stop and close; returned by the call. */
+    int (*on_body)(void *ctx, struct str part);
+    void *ctx;
+};
+
+/* Borrowed from the client until its next call. */
+struct http_client_answer {
+    int status;
+    const struct http_header *headers;
+    size_t n_headers;
+    struct str body;
+};
+
+/* One request and its answer, whatever its status. A kept-alive connection that the server had closed meanwhile is replaced once.
+ * Blocks. STATUS_UNAVAILABLE no connection, STATUS_TIMEOUT, STATUS_IO the connection broke, STATUS_INVALID the answer is not
+ * HTTP, STATUS_TOO_LARGE. */
+int http_client_call(struct http_client *c, const struct http_client_request *r, struct http_client_answer *answer,
+                     struct error *err) MUST_CHECK;
+/* First header of the answer with this name; .p == NULL when absent. */
+struct str http_client_header(const struct http_client_answer *a, const char *name);
+
+/* --- on a loop --- */
+
+struct http_channel {
+    /* set by the owner before http_channel_connect; callbacks may send, close and connect again */
+    struct loop *loop;
+    void *user;
+    void (*connected)(struct http_channel *ch);
+    void (*body)(struct http_channel *ch, struct str part);           /* (optional) */
+    void (*done)(struct http_channel *ch, int status);                /* the answer is complete */
+    void (*failed)(struct http_channel *ch, const struct error *err); /* closed by then */
+    bool head_request;                                                /* the next request is a HEAD */
+    /* of the current answer */
+    uint64_t sent_ns;       /* when http_channel_send was called */
+    uint64_t first_byte_ns; /* of the answer */
+    uint64_t body_bytes;
+    struct http1_parser parser; /* headers, from the first body byte to the end of done() */
+    /* private */
+    struct loop_fd watch;
+    struct arena arena;
+    struct str out;
+    uint32_t generation; /* changes when the connection is closed: callbacks may have done so */
+    uint8_t state;
+};
+
+void http_channel_init(struct http_channel *ch, struct loop *loop);
+/* Close and free what it holds. Nothing is called any more. Loop thread, as all of these. */
+void http_channel_release(struct http_channel *ch);
+/* Start to connect; then connected() or failed(), maybe from within this call. */
+void http_channel_connect(struct http_channel *ch, const struct os_addr *addr);
+/* Send these bytes (a whole request, http_target_request), borrowed until done() or failed(). One request at a time. */
+void http_channel_send(struct http_channel *ch, struct str request);
+void http_channel_close(struct http_channel *ch); /* quietly; idempotent */
+bool http_channel_is_open(const struct http_channel *ch);
+
+#endif

@@ -1,5 +1,5 @@
-/* sys_error.h: the border where errno becomes a status code and a sentence. errno doesn't travel past os/ (and the socket code
- * of net/, which uses the same two functions). Any thread; never blocks. */
+/* sys_error.h: the border where errno becomes a status code and a sentence. errno doesn't travel past os/.
+ * Any thread; never blocks. */
 #ifndef INFERD_OS_SYS_ERROR_H
 #define INFERD_OS_SYS_ERROR_H
 

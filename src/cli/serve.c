@@ -41,8 +41,9 @@ const struct cli_command command_serve = {
     .name = "serve",
     .arguments = "[REPOSITORY|MODEL]...",
     .summary = "Serve the models of repositories, model folders or model files.",
-    .details = "Each argument is a model repository (name/version/model.onnx below it), one model's folder, or a model file.\n"
-               "Every option of `inferd config --help` is a flag here too. SIGTERM drains and stops, a second one stops at once;\n"
-               "SIGHUP reads the configuration again; SIGUSR1 reopens the log files.\n",
+    .details =
+        "Each argument is a model repository (name/version/model.onnx below it), one model's folder, or a model file.\n"
+        "Every option of `inferd config --help` is a flag here too. SIGTERM drains and stops, a second one stops at once;\n"
+        "SIGHUP reads the configuration again; SIGUSR1 reopens the log files.\n",
     .run = run,
 };

@@ -1,0 +1,95 @@
+/* kserve.h: the client's side of KServe v2 (Open Inference Protocol) over HTTP: what a model is, a request's bytes, an answer's
+ * tensors. Pure but for the three functions that call a server. Used by `infer`, `models` and `bench`. */
+#ifndef INFERD_CLI_KSERVE_H
+#define INFERD_CLI_KSERVE_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/error.h"
+#include "cli/cli.h"
+#include "net/http_client.h"
+#include "tensor/tensor.h"
+
+#define KSERVE_IO_MAX 64
+
+struct kserve_io {
+    struct str name;
+    enum dtype dtype;
+    struct shape shape; /* -1: any; with the batch axis */
+    bool optional;
+};
+
+/* What GET /v2/models/{m} and its /config say. Strings live in the arena given. */
+struct kserve_model {
+    struct str name, version, platform; /* version: the last one listed */
+    struct kserve_io inputs[KSERVE_IO_MAX], outputs[KSERVE_IO_MAX];
+    size_t n_inputs, n_outputs;
+    uint32_t max_batch; /* 0: axis 0 is no batch axis */
+};
+
+/* Read the metadata; `config` may be empty (then max_batch is 0 and no input is optional). INVALID names what is missing. */
+int kserve_model_parse(struct str metadata, struct str config, struct arena *a, struct kserve_model *out,
+                       struct error *err) MUST_CHECK;
+
+struct kserve_request {
+    const struct tensor *inputs;
+    size_t n_inputs;
+    bool json;                  /* tensors as JSON; else binary */
+    const char *const *outputs; /* names; none: all */
+    size_t n_outputs;
+    uint32_t classes;              /* > 0: the outputs as this many classes each */
+    const char *id;                /* NULL: none */
+    uint64_t timeout_us, priority; /* 0: not sent */
+};
+
+/* Append the body. *header_bytes: value of Inference-Header-Content-Length, 0 when everything is JSON. The answer's outputs are asked
+ * for in the same form as the inputs. INVALID: a tensor that JSON can't carry; NOMEM. */
+int kserve_request_build(const struct kserve_request *r, const struct kserve_model *m, struct buf *body, size_t *header_bytes,
+                         struct error *err) MUST_CHECK;
+
+struct kserve_answer {
+    struct str model_name, model_version, id;
+    struct tensor outputs[KSERVE_IO_MAX]; /* names in the arena; release each with tensor_release */
+    size_t n_outputs;
+};
+
+/* Read an answer of status 200; `header_bytes` as in its header, 0: all JSON. Binary data is borrowed from `body`. INVALID: not an
+ * answer that the protocol allows. On error nothing is left to release. */
+int kserve_answer_parse(struct str body, size_t header_bytes, struct arena *a, struct kserve_answer *out,
+                        struct error *err) MUST_CHECK;
+void kserve_answer_release(struct kserve_answer *a);
+
+/* --- with a server --- */
+
+/* The server that a client command talks to: --url and --timeout. */
+struct kserve_server {
+    const char *url;     /* default: $INFERD_URL, else http://127.0.0.1:8000 */
+    uint64_t timeout_ns; /* of one call */
+};
+void kserve_server_init(struct kserve_server *s);
+#define KSERVE_SERVER_FLAGS(s)                                                                                                 \
+    {.name = "url",                                                                                                            \
+     .letter = 'u',                                                                                                            \
+     .type = CLI_STRING,                                                                                                       \
+     .out = &(s)->url,                                                                                                         \
+     .value = "URL",                                                                                                           \
+     .help = "The server: http://host:port or unix:/path. Default: $INFERD_URL, else http://127.0.0.1:8000."},                 \
+    {                                                                                                                          \
+        .name = "timeout", .type = CLI_DURATION, .out = &(s)->timeout_ns, .value = "TIME",                                     \
+        .help = "How long one call may take.", .min = 0.001, .max = 86400                                                      \
+    }
+int kserve_connect(const struct kserve_server *s, struct http_client **out, struct error *err) MUST_CHECK;
+
+/* One call that must end in a status of 2xx; another one is an error whose text is the server's own. `headers` may be NULL. The answer is
+ * borrowed until the next call. Blocks. */
+int kserve_call(struct http_client *c, const char *method, const char *path, const struct http_header *headers,
+                size_t n_headers, struct str body, struct http_client_answer *answer, struct error *err) MUST_CHECK;
+
+/* Append "/v2/models/NAME[/versions/VERSION]", percent-encoded. */
+void kserve_model_path(struct buf *out, const char *model, const char *version);
+
+/* Ask for the model. NOT_FOUND and others as the server says. Blocks. */
+int kserve_model_get(struct http_client *c, const char *model, const char *version, struct arena *a, struct kserve_model *out,
+                     struct error *err) MUST_CHECK;
+
+#endif

@@ -427,6 +427,11 @@ void registry__unload_check(struct registry *r, struct entry *e, const char *hun
         LIST_EACH (it, &e->versions) {
             struct entry_version *ev = LIST_ENTRY(it, struct entry_version, link);
             registry__state(ev, hung ? VERSION_DRAINING : VERSION_UNLOADED, hung ? hung : "unloaded");
+            if (!e->on_disk) { /* gone from the repository: nothing to show any more */
+                list_remove(it);
+                free(ev->name);
+                free(ev);
+            }
         }
         snprintf(e->reason, sizeof e->reason, "%s", hung ? hung : "unloaded");
         os_cond_broadcast(&r->changed);

@@ -48,7 +48,7 @@ struct config_queue_policy {
 
 struct config_warmup {
     struct str name;
-    uint32_t batch_size, count;
+    uint32_t batch_size, count; /* batch_size 0: not given: every size that the batcher is likely to form */
     struct config_warmup_input {
         struct str name, data_type;
         int64_t dims[MODEL_CONFIG_RANK_MAX];

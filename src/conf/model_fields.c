@@ -570,7 +570,6 @@ static int read_warmup(struct reader *r, const struct node *n, size_t i, void *c
 {
     struct config_warmup *w = &((struct model_config *)ctx)->warmup[i];
     int rc = model_read_message(r, &warmup_message, n, w);
-    w->batch_size = w->batch_size ? w->batch_size : 1;
     w->count = w->count ? w->count : 1;
     return rc;
 }

@@ -17,6 +17,7 @@
 #include "os/cgroup.h"
 #include "os/clock.h"
 #include "os/dir.h"
+#include "os/process.h"
 
 #define LOADER_NICE 10
 
@@ -95,6 +96,7 @@ static void reap_run(struct work *w)
     uint64_t reserved = v->reserved_bytes;
     LOG(r->o.log, LOG_INFO, "model_freed", LOG_STR("model", v->model), LOG_STR("version", v->name));
     version_destroy(v);
+    os_memory_trim();
     version_gone(r, e, reserved);
 }
 

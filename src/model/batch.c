@@ -162,10 +162,8 @@ static void answer_members(struct instance *i, size_t first, size_t n, const str
 static int compute(struct instance *i, size_t first, size_t n, struct run_times *t, size_t *members, struct error *err)
 {
     struct model_version *v = i->v;
-    struct engine_run run = {.inputs = i->inputs,
-                             .n_inputs = v->contract.c.n_inputs,
-                             .wanted = i->wanted,
-                             .outputs = i->outputs};
+    struct engine_run run = {
+        .inputs = i->inputs, .n_inputs = v->contract.c.n_inputs, .wanted = i->wanted, .outputs = i->outputs};
     int rc = fault_point("model_run");
     if (rc)
         error_set(err, rc, "a fault was injected");

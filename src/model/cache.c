@@ -33,11 +33,14 @@ struct cache {
 
 /* One input in front of its bytes. */
 struct key_input {
-    uint64_t dtype, bytes;
-    struct shape shape;
+    uint64_t dtype, bytes, rank;
+    int64_t dim[TENSOR_RANK_MAX];
 };
 
-static bool is_wanted(const struct infer *inf, size_t i) { return !inf->wanted || inf->wanted[i]; }
+static bool is_wanted(const struct infer *inf, size_t i)
+{
+    return !inf->wanted || inf->wanted[i];
+}
 
 /* Size of the key; 0 on overflow. */
 static size_t key_bytes(const struct infer *inf, size_t n_outputs)
@@ -51,12 +54,9 @@ static size_t key_bytes(const struct infer *inf, size_t n_outputs)
 
 static void put_input(const struct tensor *t, struct key_input *out)
 {
-    memset(out, 0, sizeof *out); /* padding bytes are compared too */
-    out->dtype = t->dtype;
-    out->bytes = t->data.n;
-    out->shape.rank = t->shape.rank;
+    *out = (struct key_input){.dtype = t->dtype, .bytes = t->data.n, .rank = t->shape.rank};
     for (int d = 0; d < t->shape.rank; d++)
-        out->shape.dim[d] = t->shape.dim[d];
+        out->dim[d] = t->shape.dim[d];
 }
 
 static uint64_t key_hash(const struct cache *c, const struct infer *inf, size_t n_outputs)
@@ -106,7 +106,7 @@ static bool key_matches(const struct entry *e, const struct infer *inf, size_t n
     for (size_t i = 0; i < inf->n_inputs; i++) {
         struct key_input k;
         put_input(&inf->inputs[i], &k);
-        if (memcmp(at, &k, sizeof k) || (k.bytes && memcmp(at + sizeof k, inf->inputs[i].data.p, k.bytes)))
+        if (memcmp(at, &k, sizeof k) != 0 || (k.bytes && memcmp(at + sizeof k, inf->inputs[i].data.p, k.bytes) != 0))
             return false;
         at += sizeof k + k.bytes;
     }
@@ -131,7 +131,7 @@ struct cache *cache_create(uint64_t limit_bytes, uint64_t seed, uint64_t hash_ma
     size_t n = 64;
     while (n < 65536 && n < limit_bytes / 4096)
         n <<= 1;
-    c->chains = calloc(n, sizeof(struct entry *));
+    c->chains = (struct entry **)calloc(n, sizeof(struct entry *));
     if (!c->chains) {
         free(c);
         return NULL;
@@ -153,7 +153,7 @@ void cache_destroy(struct cache *c)
     while ((l = list_pop_front(&c->use)))
         entry_unref(LIST_ENTRY(l, struct entry, use));
     os_mutex_release(&c->lock);
-    free(c->chains);
+    free((void *)c->chains);
     free(c);
 }
 

@@ -30,6 +30,7 @@ struct cache_stats {
     uint64_t bytes;
     size_t entries;
 };
+/* How much is in it now. */
 void cache_get_stats(struct cache *c, struct cache_stats *out);
 
 #endif

@@ -7,7 +7,10 @@
 #include "model/registry_priv.h"
 #include "os/dir.h"
 
-static const char *source(bool from_config) { return from_config ? "config" : "model file"; }
+static const char *source(bool from_config)
+{
+    return from_config ? "config" : "model file";
+}
 
 static void print_io(struct buf *out, const struct contract *c, const struct engine_io *io, const struct input_rule *rule,
                      const char *what, bool in_config)
@@ -34,7 +37,8 @@ static bool in_list(const struct config_io *list, size_t n, struct str name)
     return false;
 }
 
-static void print_policy(struct buf *out, const struct contract *c, const struct model_config *cfg, uint64_t default_deadline_ms)
+static void print_policy(struct buf *out, const struct contract *c, const struct model_config *cfg,
+                         uint64_t default_deadline_ms)
 {
     struct batch_policy p;
     contract_policy(c, cfg, &p);
@@ -44,7 +48,8 @@ static void print_policy(struct buf *out, const struct contract *c, const struct
                    c->max_batch_declared ? "config" : "default for a model with a dynamic first axis");
     else
         buf_printf(out, "    batch   none (%s)\n", c->max_batch_declared ? "config" : "the model has no dynamic first axis");
-    buf_printf(out, "    policy  %s, added wait at most %llu us%s\n", modes[p.mode], (unsigned long long)(p.max_queue_delay_ns / 1000),
+    buf_printf(out, "    policy  %s, added wait at most %llu us%s\n", modes[p.mode],
+               (unsigned long long)(p.max_queue_delay_ns / 1000),
                p.mode == BATCH_DEADLINE && !p.max_queue_delay_ns ? " beyond what is learned" : "");
     buf_printf(out, "    queue   %u rows", p.max_queue_rows ? p.max_queue_rows : 64 * p.max_rows);
     if (p.max_queue_bytes)
@@ -58,7 +63,8 @@ static void print_policy(struct buf *out, const struct contract *c, const struct
         buf_append_z(out, "none\n");
 }
 
-static void print_contract(struct buf *out, const struct contract *c, const struct model_config *cfg, uint64_t default_deadline_ms)
+static void print_contract(struct buf *out, const struct contract *c, const struct model_config *cfg,
+                           uint64_t default_deadline_ms)
 {
     buf_printf(out, "    serves  %s on %s\n", c->c.platform, c->c.devices ? c->c.devices : "cpu");
     for (size_t i = 0; i < c->c.n_inputs; i++)
@@ -71,8 +77,8 @@ static void print_contract(struct buf *out, const struct contract *c, const stru
         buf_printf(out, "    context %zu tokens\n", c->c.context_tokens);
 }
 
-static int check_version(const struct repo *repo, const struct repo_model *m, const struct repo_version *rv, struct model_config *cfg,
-                         struct arena *a, struct buf *out, struct error *err)
+static int check_version(const struct repo *repo, const struct repo_model *m, const struct repo_version *rv,
+                         struct model_config *cfg, struct arena *a, struct buf *out, struct error *err)
 {
     struct version_spec spec = {.load = {.dir_fd = -1}};
     struct engine_model *model = NULL;
@@ -98,7 +104,8 @@ static int check_version(const struct repo *repo, const struct repo_model *m, co
     return rc;
 }
 
-static int check_versions(const struct repo *repo, const struct repo_model *m, struct arena *a, struct buf *out, struct error *err)
+static int check_versions(const struct repo *repo, const struct repo_model *m, struct arena *a, struct buf *out,
+                          struct error *err)
 {
     struct model_config cfg;
     int rc = repo_config(repo, m, a, &cfg, err);
@@ -126,7 +133,8 @@ static int check_model(const struct repo *repo, const struct repo_model *m, stru
     arena_init(&a, 16384, 0);
     buf_printf(out, "model %.*s\n", STR_ARG(m->name));
     const char *file = m->config_file ? strrchr(m->config_file, '/') : NULL;
-    buf_printf(out, "  config  %s\n", m->config_file ? (file ? file + 1 : m->config_file) : "none: all is read from the model file");
+    buf_printf(out, "  config  %s\n",
+               m->config_file ? (file ? file + 1 : m->config_file) : "none: all is read from the model file");
     for (size_t i = 0; i < m->n_warnings; i++)
         buf_printf(out, "  warning: %s\n", m->warnings[i]);
     int rc = m->problem ? error_set(&err, STATUS_INVALID, "%s", m->problem) : check_versions(repo, m, &a, out, &err);

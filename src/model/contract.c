@@ -101,14 +101,16 @@ static int check_batch_axis(const struct engine_io *io, size_t n, const char *wh
     char have[160];
     for (size_t i = 0; i < n; i++)
         if (io[i].shape.rank < 1 || io[i].shape.dim[0] >= 0)
-            return error_set(err, STATUS_INVALID,
-                             "max_batch_size is %u, but %s \"%.*s\" has shape %s, whose first dim is no dynamic batch axis: export "
-                             "the model with a dynamic batch axis, or set max_batch_size: 0",
-                             max_batch, what, STR_ARG(io[i].name), shape_format(&io[i].shape, have, sizeof have));
+            return error_set(
+                err, STATUS_INVALID,
+                "max_batch_size is %u, but %s \"%.*s\" has shape %s, whose first dim is no dynamic batch axis: export "
+                "the model with a dynamic batch axis, or set max_batch_size: 0",
+                max_batch, what, STR_ARG(io[i].name), shape_format(&io[i].shape, have, sizeof have));
     return 0;
 }
 
-static int merge_batch(const struct engine_contract *file, const struct model_config *cfg, struct contract *out, struct error *err)
+static int merge_batch(const struct engine_contract *file, const struct model_config *cfg, struct contract *out,
+                       struct error *err)
 {
     out->max_batch_declared = cfg->max_batch_size >= 0;
     if (cfg->max_batch_size > BATCH_ROWS_MAX)
@@ -129,7 +131,8 @@ static int add_pad(struct contract *out, size_t input, int axis, const struct co
     const struct engine_io *io = &out->c.inputs[input];
     struct input_rule *rule = &out->in[input];
     if (axis <= 0 || axis >= io->shape.rank || io->shape.dim[axis] >= 0)
-        return error_set(err, STATUS_INVALID, "input \"%.*s\": padding names axis %d, which is not a dynamic axis behind the batch",
+        return error_set(err, STATUS_INVALID,
+                         "input \"%.*s\": padding names axis %d, which is not a dynamic axis behind the batch",
                          STR_ARG(io->name), axis);
     if (rule->n_pad == CONTRACT_PAD_MAX)
         return error_set(err, STATUS_INVALID, "input \"%.*s\": at most %d axes can be padded", STR_ARG(io->name),
@@ -148,7 +151,8 @@ static int add_mask(struct contract *out, struct engine_io *inputs, size_t input
 {
     int at = contract_find(inputs, out->c.n_inputs, p->mask_input);
     if (at < 0 || (size_t)at == input)
-        return error_set(err, STATUS_INVALID, "input \"%.*s\": padding names the mask input \"%.*s\", which the model doesn't have",
+        return error_set(err, STATUS_INVALID,
+                         "input \"%.*s\": padding names the mask input \"%.*s\", which the model doesn't have",
                          STR_ARG(inputs[input].name), STR_ARG(p->mask_input));
     if (inputs[at].shape.rank != 2 || inputs[at].dtype == DTYPE_BYTES)
         return error_set(err, STATUS_INVALID, "mask input \"%.*s\" must be a numeric tensor of shape [batch, length]",

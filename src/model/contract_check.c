@@ -134,10 +134,11 @@ static int check_rows(const struct contract *c, struct infer *inf, struct error 
         if (t->dtype == DTYPE_INVALID)
             continue;
         if (rows >= 0 && t->shape.dim[0] != rows)
-            return error_set(err, STATUS_INVALID,
-                             "input \"%.*s\" has batch %lld and input \"%.*s\" has batch %lld: all inputs of a request must have "
-                             "the same batch",
-                             STR_ARG(inf->inputs[first].name), (long long)rows, STR_ARG(t->name), (long long)t->shape.dim[0]);
+            return error_set(
+                err, STATUS_INVALID,
+                "input \"%.*s\" has batch %lld and input \"%.*s\" has batch %lld: all inputs of a request must have "
+                "the same batch",
+                STR_ARG(inf->inputs[first].name), (long long)rows, STR_ARG(t->name), (long long)t->shape.dim[0]);
         if (rows < 0)
             first = i;
         rows = t->shape.dim[0];
@@ -161,10 +162,11 @@ static int check_masks(const struct contract *c, const struct infer *inf, struct
             continue;
         int64_t length = contract_mask_length(c, i, inf->inputs);
         if (t->shape.dim[1] != length)
-            return error_set(err, STATUS_INVALID,
-                             "input \"%.*s\" is the mask of \"%.*s\" and must have its length %lld, got %lld: send a mask of that "
-                             "length, or none",
-                             STR_ARG(t->name), STR_ARG(inf->inputs[of].name), (long long)length, (long long)t->shape.dim[1]);
+            return error_set(
+                err, STATUS_INVALID,
+                "input \"%.*s\" is the mask of \"%.*s\" and must have its length %lld, got %lld: send a mask of that "
+                "length, or none",
+                STR_ARG(t->name), STR_ARG(inf->inputs[of].name), (long long)length, (long long)t->shape.dim[1]);
     }
     return 0;
 }

@@ -15,12 +15,12 @@
 #include "sched/batcher.h"
 #include "tensor/pad.h"
 
-#define CONTRACT_PAD_MAX 4
+#define CONTRACT_PAD_MAX           4
 #define CONTRACT_DEFAULT_MAX_BATCH 32 /* where neither file nor config says a number */
 
 /* One padded axis of an input. */
 struct pad_rule {
-    int axis; /* in the full shape */
+    int axis;      /* in the full shape */
     int n_buckets; /* 0: powers of two */
     int64_t buckets[MODEL_CONFIG_LIST_MAX];
 };
@@ -49,7 +49,7 @@ struct contract {
     uint32_t max_batch;       /* 0: dim 0 is not a batch axis of ours */
     bool max_batch_declared;  /* by the config, not by us */
     bool pads;
-    bool uniform; /* every request has the same shape class: no optional input, no dynamic dim behind the batch */
+    bool uniform;            /* every request has the same shape class: no optional input, no dynamic dim behind the batch */
     struct input_rule *in;   /* [c.n_inputs] */
     struct output_rule *out; /* [c.n_outputs] */
 };
@@ -61,8 +61,8 @@ int contract_merge(const struct engine_contract *file, const struct model_config
 
 /* Write back into `cfg` what the merge came to, so that it says all that is in force (GET .../config). `cfg` was the one given to
  * contract_merge; strings come from `c`, the arena and constants. `backend`: the engine's name. NOMEM only. */
-int contract_effective(const struct contract *c, struct str model, const char *backend, struct arena *a, struct model_config *cfg,
-                       struct error *err) MUST_CHECK;
+int contract_effective(const struct contract *c, struct str model, const char *backend, struct arena *a,
+                       struct model_config *cfg, struct error *err) MUST_CHECK;
 
 /* The batcher's policy for this contract and config. */
 void contract_policy(const struct contract *c, const struct model_config *cfg, struct batch_policy *out);

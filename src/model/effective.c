@@ -22,8 +22,8 @@ static const char *triton_type(enum dtype t, struct arena *a)
     return t == DTYPE_BYTES ? "TYPE_STRING" : arena_printf(a, "TYPE_%s", dtype_name(t));
 }
 
-static struct config_io *fill(const struct engine_io *io, size_t n, const struct config_io *given, size_t n_given, bool batch_axis,
-                              struct arena *a)
+static struct config_io *fill(const struct engine_io *io, size_t n, const struct config_io *given, size_t n_given,
+                              bool batch_axis, struct arena *a)
 {
     struct config_io *out = arena_array(a, n ? n : 1, sizeof *out);
     for (size_t i = 0; out && i < n; i++) {
@@ -40,8 +40,8 @@ static struct config_io *fill(const struct engine_io *io, size_t n, const struct
     return out;
 }
 
-int contract_effective(const struct contract *c, struct str model, const char *backend, struct arena *a, struct model_config *cfg,
-                       struct error *err)
+int contract_effective(const struct contract *c, struct str model, const char *backend, struct arena *a,
+                       struct model_config *cfg, struct error *err)
 {
     const struct engine_contract *k = &c->c;
     struct config_io *inputs = fill(k->inputs, k->n_inputs, cfg->inputs, cfg->n_inputs, c->max_batch > 0, a);

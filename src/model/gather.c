@@ -11,7 +11,7 @@
 #include "model/version_priv.h"
 #include "tensor/pad.h"
 
-#define GATHER_ALIGN 64
+#define GATHER_ALIGN      64
 #define GATHER_KEEP_BYTES (4u << 20) /* a kept buffer above this is given back when it is mostly unused */
 
 /* A buffer of at least `bytes` for input k, ours alone. */
@@ -96,7 +96,8 @@ static int gather_mask(struct instance *i, size_t k, const struct slot *slots, s
     enum dtype dtype = c->c.inputs[k].dtype;
     struct shape shape = {.rank = 2, .dim = {rows, 0}};
     for (size_t j = 0; j < n; j++)
-        shape.dim[1] = MAX_OF(shape.dim[1], pad_rule_length(&c->in[k].pad[0], contract_mask_length(c, k, slots[j].inf->inputs)));
+        shape.dim[1] =
+            MAX_OF(shape.dim[1], pad_rule_length(&c->in[k].pad[0], contract_mask_length(c, k, slots[j].inf->inputs)));
     size_t bytes, at = 0;
     if (!tensor_bytes(dtype, &shape, &bytes))
         return error_set(err, STATUS_INVALID, "the mask \"%.*s\" is too large", STR_ARG(c->c.inputs[k].name));

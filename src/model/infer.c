@@ -55,12 +55,16 @@ static bool triton_timeouts(const struct model_version *v)
     if (v->policy.mode != BATCH_FIXED)
         return false;
     for (size_t i = 0; i < COUNT_OF(v->policy.queue); i++)
-        if (v->policy.queue[i].delay_on_timeout || v->policy.queue[i].default_timeout_ns || v->policy.queue[i].allow_timeout_override)
+        if (v->policy.queue[i].delay_on_timeout || v->policy.queue[i].default_timeout_ns ||
+            v->policy.queue[i].allow_timeout_override)
             return true;
     return false;
 }
 
-static uint64_t after(uint64_t start, uint64_t ns) { return ns > SCHED_NEVER - 1 - start ? SCHED_NEVER : start + ns; }
+static uint64_t after(uint64_t start, uint64_t ns)
+{
+    return ns > SCHED_NEVER - 1 - start ? SCHED_NEVER : start + ns;
+}
 
 static void set_deadline(const struct model_version *v, struct infer *inf, uint64_t now)
 {
@@ -84,7 +88,8 @@ static int check_serving(const struct model_version *v, struct error *err)
     if (atomic_load_explicit(&v->home->closed, memory_order_acquire))
         return error_set(err, STATUS_UNAVAILABLE, "the server is shutting down: send the request to another replica");
     if (atomic_load_explicit(&v->hung, memory_order_acquire))
-        return error_set(err, STATUS_UNAVAILABLE, "model \"%.*s\" is not ready: an instance has stopped answering", STR_ARG(v->model));
+        return error_set(err, STATUS_UNAVAILABLE, "model \"%.*s\" is not ready: an instance has stopped answering",
+                         STR_ARG(v->model));
     return 0;
 }
 

@@ -23,30 +23,30 @@ struct model_version;
 /* Timestamps of the stages, monotonic ns; 0 where a stage did not happen. The one record that metrics, access log, traces
  * and monitors read. */
 struct infer_times {
-    uint64_t received_ns;  /* last byte of the request */
-    uint64_t decoded_ns;   /* tensors ready */
-    uint64_t queued_ns;    /* admitted */
-    uint64_t batched_ns;   /* left the queue in a batch */
-    uint64_t input_ns;     /* batch gathered and padded */
-    uint64_t computed_ns;  /* engine returned */
-    uint64_t output_ns;    /* outputs sliced */
-    uint64_t encoded_ns;   /* reply built (set by api) */
+    uint64_t received_ns; /* last byte of the request */
+    uint64_t decoded_ns;  /* tensors ready */
+    uint64_t queued_ns;   /* admitted */
+    uint64_t batched_ns;  /* left the queue in a batch */
+    uint64_t input_ns;    /* batch gathered and padded */
+    uint64_t computed_ns; /* engine returned */
+    uint64_t output_ns;   /* outputs sliced */
+    uint64_t encoded_ns;  /* reply built (set by api) */
 };
 
 struct infer {
     /* set by the caller */
     struct model_version *version; /* holds a reference, dropped by infer_release */
-    struct tensor *inputs;   /* caller's array (request arena) with room for max(n_inputs, contract n_inputs): given in any
+    struct tensor *inputs; /* caller's array (request arena) with room for max(n_inputs, contract n_inputs): given in any
                                 order, by name; infer_submit reorders it to the contract's order, absent optional ones as
                                 DTYPE_INVALID */
     size_t n_inputs;
-    const bool *wanted;      /* [contract n_outputs], or NULL: every output */
-    struct tensor *outputs;  /* caller's array [contract n_outputs], results in contract order; dtype DTYPE_INVALID where not
+    const bool *wanted;     /* [contract n_outputs], or NULL: every output */
+    struct tensor *outputs; /* caller's array [contract n_outputs], results in contract order; dtype DTYPE_INVALID where not
                                 wanted. Given zeroed. Arrays belong to the caller, their slices are dropped by infer_release */
-    uint64_t deadline_ns;      /* absolute monotonic, SCHED_NEVER: the model's default is used */
-    uint64_t timeout_ns;       /* KServe/Triton queue timeout, 0: none */
-    uint32_t priority;         /* 0: default */
-    const char *request_id;    /* for messages; lives as long as the infer */
+    uint64_t deadline_ns;   /* absolute monotonic, SCHED_NEVER: the model's default is used */
+    uint64_t timeout_ns;    /* KServe/Triton queue timeout, 0: none */
+    uint32_t priority;      /* 0: default */
+    const char *request_id; /* for messages; lives as long as the infer */
     void (*done)(struct infer *inf); /* exactly once after a successful infer_submit; any thread, must not block */
 
     /* results */
@@ -59,7 +59,7 @@ struct infer {
 
     /* model/'s own */
     struct batch_item item;
-    struct list queued; /* in the version's list of queued requests */
+    struct list queued;     /* in the version's list of queued requests */
     _Atomic uint32_t state; /* see infer.c */
     void *priv;             /* padding bookkeeping; owned by model/ */
 };

@@ -95,10 +95,10 @@ static int allocate(struct instance *i, struct error *err)
     const struct model_version *v = i->v;
     size_t n_in = v->contract.c.n_inputs + 1, n_out = v->contract.c.n_outputs + 1, rows = v->policy.max_rows;
     i->slots = calloc(rows, sizeof *i->slots);
-    i->buffer = calloc(n_in, sizeof *i->buffer);
+    i->buffer = (struct slab **)calloc(n_in, sizeof *i->buffer);
     i->inputs = calloc(n_in, sizeof *i->inputs);
     i->outputs = calloc(n_out, sizeof *i->outputs);
-    i->members = calloc(rows, sizeof *i->members);
+    i->members = (const struct tensor **)calloc(rows, sizeof *i->members);
     i->wanted = calloc(n_out, sizeof *i->wanted);
     if (!i->slots || !i->buffer || !i->inputs || !i->outputs || !i->members || !i->wanted)
         return error_set(err, STATUS_NOMEM, "no memory for an instance of model \"%.*s\"", STR_ARG(v->model));
@@ -149,10 +149,10 @@ void instance_destroy(struct instance *i)
     for (size_t k = 0; i->buffer && k < i->v->contract.c.n_inputs; k++)
         slab_unref(i->buffer[k]);
     free(i->slots);
-    free(i->buffer);
+    free((void *)i->buffer);
     free(i->inputs);
     free(i->outputs);
-    free(i->members);
+    free((void *)i->members);
     free(i->wanted);
     free(i);
 }

@@ -121,7 +121,8 @@ static int open_root(struct repo *r, struct repo_root *root, const char *path, s
         root->name = folder_name(&r->arena, str_of(path));
     }
     if (root->kind != ROOT_REPOSITORY && !str_is_model_name(root->name))
-        return error_set(err, STATUS_INVALID, "\"%.*s\" cannot be a model's name: use letters, digits, '.', '_' and '-', at most 128",
+        return error_set(err, STATUS_INVALID,
+                         "\"%.*s\" cannot be a model's name: use letters, digits, '.', '_' and '-', at most 128",
                          STR_ARG(root->name));
     return 0;
 }
@@ -131,7 +132,9 @@ int repo_open(struct repo *r, const struct registry_options *o, struct error *er
     *r = (struct repo){.o = o};
     arena_init(&r->arena, 4096, 0);
     r->roots = arena_array(&r->arena, o->n_roots + 1, sizeof *r->roots);
-    int rc = r->roots ? 0 : error_set(err, STATUS_NOMEM, "no memory for the model repository");
+    if (!r->roots)
+        return error_set(err, STATUS_NOMEM, "no memory for the model repository");
+    int rc = 0;
     for (size_t i = 0; i < o->n_roots && !rc; i++) {
         r->n = i + 1;
         rc = open_root(r, &r->roots[i], o->roots[i], err);
@@ -171,7 +174,8 @@ static struct repo_model *add_model(struct arena *a, struct found *f)
     return m;
 }
 
-static int scan_repository(const struct repo *r, const struct repo_root *root, struct arena *a, struct found *f, struct error *err)
+static int scan_repository(const struct repo *r, const struct repo_root *root, struct arena *a, struct found *f,
+                           struct error *err)
 {
     struct os_dir_list l = {0};
     int rc = os_dir_list(root->fd, LAYOUT_ENTRIES_MAX, &l, err);

@@ -15,7 +15,7 @@
 #include "model/version_name_priv.h"
 #include "os/dir.h"
 
-#define LAYOUT_DEPTH_MAX 4 /* external data may lie in folders of the version */
+#define LAYOUT_DEPTH_MAX    4 /* external data may lie in folders of the version */
 #define LAYOUT_CONFIG_BYTES (1u << 20)
 
 struct picture {
@@ -52,7 +52,8 @@ static void add_regular(const struct repo *r, int fd, const char *name, struct p
 }
 
 /* Everything below the open folder `fd`. */
-static void add_folder(const struct repo *r, int fd, int depth, struct picture *p) /* NOLINT(misc-no-recursion): depth is bounded */
+static void add_folder(const struct repo *r, int fd, int depth,
+                       struct picture *p) /* NOLINT(misc-no-recursion): depth is bounded */
 {
     struct os_dir_list l = {0};
     int rc = os_dir_list(fd, LAYOUT_ENTRIES_MAX, &l, NULL);
@@ -104,8 +105,8 @@ static void pick_file(const struct repo *r, const struct repo_model *m, const st
         }
 }
 
-static int add_version(const struct repo *r, struct repo_model *m, struct arena *a, int model_fd, const char *name, bool own_folder,
-                       struct error *err)
+static int add_version(const struct repo *r, struct repo_model *m, struct arena *a, int model_fd, const char *name,
+                       bool own_folder, struct error *err)
 {
     struct repo_version *v = &m->versions[m->n_versions];
     *v = (struct repo_version){.name = str_of(own_folder ? arena_strdup(a, str_of(name)) : "1"),
@@ -163,8 +164,9 @@ static int scan_entries(const struct repo *r, struct repo_model *m, struct arena
         } else if (strcmp(name, "warmup") == 0) {
             add_folder(r, sub, 1, &p);
         } else if (!usual_name(name)) {
-            warn(m, arena_printf(a, "folder \"%s\" is ignored: a version is an integer without leading zeros or MAJOR.MINOR.PATCH",
-                                 name));
+            warn(m,
+                 arena_printf(a, "folder \"%s\" is ignored: a version is an integer without leading zeros or MAJOR.MINOR.PATCH",
+                              name));
         }
         os_close(sub);
     }
@@ -225,7 +227,8 @@ static int read_beneath(const struct repo *r, const struct repo_model *m, const 
     return rc;
 }
 
-int repo_read(const struct repo *r, const struct repo_model *m, const char *file, size_t limit, struct buf *out, struct error *err)
+int repo_read(const struct repo *r, const struct repo_model *m, const char *file, size_t limit, struct buf *out,
+              struct error *err)
 {
     struct arena a;
     arena_init(&a, 1024, 0);
@@ -247,15 +250,18 @@ int repo_config(const struct repo *r, const struct repo_model *m, struct arena *
     int rc = where ? read_beneath(r, m, m->config_file, where, LAYOUT_CONFIG_BYTES, &text, err)
                    : error_set(err, STATUS_NOMEM, "no memory for a model's config");
     if (!rc)
-        rc = (strcmp(file, LAYOUT_YAML) == 0 ? model_config_from_yaml : model_config_from_pbtxt)(buf_str(&text), where, a, cfg, err);
+        rc = (strcmp(file, LAYOUT_YAML) == 0 ? model_config_from_yaml : model_config_from_pbtxt)(buf_str(&text), where, a, cfg,
+                                                                                                 err);
     buf_release(&text);
     if (!rc && cfg->name.n && !str_eq(cfg->name, m->name))
-        return error_set(err, STATUS_INVALID, "%s: the name is \"%.*s\" and the folder is \"%.*s\": make them equal or leave name out",
-                         where, STR_ARG(cfg->name), STR_ARG(m->name));
+        return error_set(err, STATUS_INVALID,
+                         "%s: the name is \"%.*s\" and the folder is \"%.*s\": make them equal or leave name out", where,
+                         STR_ARG(cfg->name), STR_ARG(m->name));
     return rc;
 }
 
-int repo_version_open(const struct repo *r, const struct repo_model *m, const struct repo_version *v, int *fd, struct error *err)
+int repo_version_open(const struct repo *r, const struct repo_model *m, const struct repo_version *v, int *fd,
+                      struct error *err)
 {
     return os_open_beneath(m->root->fd, v->dir, OS_FILE_DIRECTORY, r->o->follow_symlinks, fd, err);
 }

@@ -5,9 +5,9 @@
 #include "model/layout_priv.h"
 
 #define LAYOUT_ENTRIES_MAX 10000 /* of one folder */
-#define LAYOUT_YAML "model.yaml"
-#define LAYOUT_PBTXT "config.pbtxt"
-#define LAYOUT_TWICE "two repositories have a model of this name: rename one of them"
+#define LAYOUT_YAML        "model.yaml"
+#define LAYOUT_PBTXT       "config.pbtxt"
+#define LAYOUT_TWICE       "two repositories have a model of this name: rename one of them"
 
 /* Fill everything behind name, root and dir. What is wrong with the model goes to m->problem; an error is ours (NOMEM). */
 int layout_scan_model(const struct repo *r, struct repo_model *m, struct arena *a, struct error *err) MUST_CHECK;

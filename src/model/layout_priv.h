@@ -31,21 +31,21 @@ struct repo {
 
 struct repo_version {
     struct str name;
-    const char *dir;  /* relative to the root: "resnet/1", "resnet", "." */
-    const char *file; /* the model file inside, NULL: none that an engine knows */
-    size_t engine;    /* index of the engine that knows it */
+    const char *dir;                        /* relative to the root: "resnet/1", "resnet", "." */
+    const char *file;                       /* the model file inside, NULL: none that an engine knows */
+    size_t engine;                          /* index of the engine that knows it */
     uint64_t fingerprint, bytes, newest_ns; /* over the files inside; newest change, wall clock */
 };
 
 struct repo_model {
     struct str name;
     const struct repo_root *root;
-    const char *dir;         /* relative to the root */
-    const char *config_file; /* relative to the root; NULL: none */
+    const char *dir;                 /* relative to the root */
+    const char *config_file;         /* relative to the root; NULL: none */
     uint64_t fingerprint, newest_ns; /* of config, labels and warm-up data */
     struct repo_version *versions;   /* ascending */
     size_t n_versions;
-    const char *problem;     /* not NULL: not loadable, and why (no paths) */
+    const char *problem; /* not NULL: not loadable, and why (no paths) */
     const char *warnings[8];
     size_t n_warnings;
 };

@@ -74,7 +74,10 @@ void registry__loaders_stop(struct registry *r)
 
 /* ---- the end of a version ---- */
 
-static struct registry *registry_of(struct version_home *h) { return CONTAINER_OF(h, struct registry, home); }
+static struct registry *registry_of(struct version_home *h)
+{
+    return CONTAINER_OF(h, struct registry, home);
+}
 
 /* The version was counted by version_counted; it is gone now. */
 static void version_gone(struct registry *r, struct entry *e, uint64_t reserved)
@@ -123,16 +126,18 @@ static int admit_memory(struct registry *r, const struct version_spec *spec, uin
     if (available)
         return 0;
     if (!fits)
-        return error_set(err, STATUS_EXHAUSTED,
-                         "loading model \"%.*s\" needs about %llu MiB, and loaded models hold %llu of the limit of %llu MiB: unload "
-                         "one, or raise the memory limit",
-                         STR_ARG(spec->model), (unsigned long long)(need >> 20), (unsigned long long)(held >> 20),
-                         (unsigned long long)(limit >> 20));
-    return error_set(err, STATUS_EXHAUSTED,
-                     "loading model \"%.*s\" needs about %llu MiB, and %llu of %llu MiB are available: unload another model, or give the "
-                     "server more memory",
-                     STR_ARG(spec->model), (unsigned long long)(need >> 20), (unsigned long long)(mem.available_bytes >> 20),
-                     (unsigned long long)(mem.limit_bytes >> 20));
+        return error_set(
+            err, STATUS_EXHAUSTED,
+            "loading model \"%.*s\" needs about %llu MiB, and loaded models hold %llu of the limit of %llu MiB: unload "
+            "one, or raise the memory limit",
+            STR_ARG(spec->model), (unsigned long long)(need >> 20), (unsigned long long)(held >> 20),
+            (unsigned long long)(limit >> 20));
+    return error_set(
+        err, STATUS_EXHAUSTED,
+        "loading model \"%.*s\" needs about %llu MiB, and %llu of %llu MiB are available: unload another model, or give the "
+        "server more memory",
+        STR_ARG(spec->model), (unsigned long long)(need >> 20), (unsigned long long)(mem.available_bytes >> 20),
+        (unsigned long long)(mem.limit_bytes >> 20));
 }
 
 static int read_config(struct registry *r, const struct repo_model *m, const char *inline_config, struct arena *a,
@@ -247,7 +252,8 @@ static bool unchanged(struct registry *r, const struct repo_model *m, const stru
     arena_init(&a, 8192, 0);
     if (!repo_find(&r->repo, m->name, &a, &now, NULL) && !now.problem)
         for (size_t i = 0; i < now.n_versions; i++)
-            same |= str_eq(now.versions[i].name, rv->name) && fingerprint_of(&now, &now.versions[i], inline_config) == fingerprint;
+            same |=
+                str_eq(now.versions[i].name, rv->name) && fingerprint_of(&now, &now.versions[i], inline_config) == fingerprint;
     arena_release(&a);
     return same;
 }
@@ -270,7 +276,8 @@ static int load_version(struct registry *r, struct entry *e, const struct repo_m
         rc = version_start(v, err);
     metric_inc(r->home.series.loads[rc != 0]);
     if (rc) {
-        LOG(r->o.log, LOG_ERROR, "model_failed", LOG_STR("model", m->name), LOG_STR("version", rv->name), LOG_S("reason", err->text));
+        LOG(r->o.log, LOG_ERROR, "model_failed", LOG_STR("model", m->name), LOG_STR("version", rv->name),
+            LOG_S("reason", err->text));
         model_version_unref(v);
         show_state(r, e, rv->name, VERSION_FAILED, err->text);
         return rc;
@@ -318,7 +325,8 @@ static void drop_unwanted(struct registry *r, struct entry *e, const struct repo
     struct list gone;
     list_init(&gone);
     os_mutex_lock(&r->lock);
-    LIST_EACH (it, &e->versions) {
+    LIST_EACH(it, &e->versions)
+    {
         if (is_wanted(m, wanted, LIST_ENTRY(it, struct entry_version, link)->name))
             continue;
         list_remove(it);
@@ -426,7 +434,8 @@ void registry__unload_check(struct registry *r, struct entry *e, const char *hun
     if (over) {
         e->unloading = e->busy = false;
         e->done = NULL;
-        LIST_EACH (it, &e->versions) {
+        LIST_EACH(it, &e->versions)
+        {
             struct entry_version *ev = LIST_ENTRY(it, struct entry_version, link);
             registry__state(ev, hung ? VERSION_DRAINING : VERSION_UNLOADED, hung ? hung : "unloaded");
             if (!e->on_disk) { /* gone from the repository: nothing to show any more */
@@ -454,7 +463,8 @@ void registry__unload_run(struct work *w)
     do {
         drop = NULL;
         os_mutex_lock(&r->lock);
-        LIST_EACH (it, &e->versions) {
+        LIST_EACH(it, &e->versions)
+        {
             struct entry_version *ev = LIST_ENTRY(it, struct entry_version, link);
             if (ev->v && !drop) {
                 drop = ev->v;
@@ -496,8 +506,8 @@ static int begin(struct registry *r, struct str model, bool load, struct str con
     return 0;
 }
 
-int registry_load(struct registry *r, struct str model, struct str config, void (*done)(void *ctx, int status, const char *text),
-                  void *ctx, struct error *err)
+int registry_load(struct registry *r, struct str model, struct str config,
+                  void (*done)(void *ctx, int status, const char *text), void *ctx, struct error *err)
 {
     struct entry *e = NULL;
     if (r->o.mode != REGISTRY_EXPLICIT)
@@ -519,7 +529,8 @@ int registry_unload(struct registry *r, struct str model, void (*done)(void *ctx
 {
     struct entry *e = NULL;
     if (r->o.mode != REGISTRY_EXPLICIT)
-        return error_set(err, STATUS_CONFLICT, "models are not unloaded by request here: start with model control mode explicit");
+        return error_set(err, STATUS_CONFLICT,
+                         "models are not unloaded by request here: start with model control mode explicit");
     os_mutex_lock(&r->lock);
     int rc = begin(r, model, false, (struct str){0}, done, ctx, &e, err);
     os_mutex_unlock(&r->lock);

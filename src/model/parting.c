@@ -82,7 +82,8 @@ void parting_take_all(struct parting *p, struct model_version *v, int status, bo
     struct list *l;
     while ((l = list_first(&v->queue)))
         parting_take(p, v, LIST_ENTRY(l, struct infer, queued), status, false);
-    LIST_EACH (it, &v->instances) {
+    LIST_EACH(it, &v->instances)
+    {
         struct instance *i = LIST_ENTRY(it, struct instance, link);
         for (size_t k = 0; running && k < i->n_slots; k++) {
             struct infer *inf = i->slots[k].inf;
@@ -102,9 +103,10 @@ static void explain(struct infer *inf)
     }
     unsigned long long ms = (os_monotonic_ns() - inf->times.queued_ns) / 1000000;
     error_set(&inf->error, inf->status,
-              where == WHERE_QUEUE ? "the deadline passed after %llu ms in the queue of model \"%.*s\": allow more time, or give "
-                                     "the model more instances"
-                                   : "the deadline passed after %llu ms while model \"%.*s\" was computing: allow more time",
+              where == WHERE_QUEUE
+                  ? "the deadline passed after %llu ms in the queue of model \"%.*s\": allow more time, or give "
+                    "the model more instances"
+                  : "the deadline passed after %llu ms while model \"%.*s\" was computing: allow more time",
               ms, STR_ARG(v->model));
 }
 

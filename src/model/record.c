@@ -13,7 +13,8 @@ static const struct {
     const char *name, *help;
 } phases[SERIES_PHASES] = {
     [PHASE_DECODE] = {"inferd_decode_seconds", "Time from the last byte of a request to its tensors."},
-    [PHASE_ENCODE] = {"inferd_encode_seconds", "Time from the outputs to the encoded reply, the way back to the I/O thread included."},
+    [PHASE_ENCODE] = {"inferd_encode_seconds",
+                      "Time from the outputs to the encoded reply, the way back to the I/O thread included."},
     [PHASE_REQUEST] = {"inferd_request_seconds", "Time from the last byte of a request to its encoded reply."},
 };
 
@@ -26,7 +27,8 @@ static struct metric *counter_of(struct series *s, enum model_protocol protocol,
         return m;
     struct metric_family *f = metrics_family(s->metrics, METRIC_COUNTER, "inferd_requests_total",
                                              "Inference requests that ended, by how.", labels, NULL, 0);
-    m = f ? metrics_series(f, (const char *const[]){s->model, s->version, protocol_names[protocol], status_name(status), NULL}) : NULL;
+    m = f ? metrics_series(f, (const char *const[]){s->model, s->version, protocol_names[protocol], status_name(status), NULL})
+          : NULL;
     atomic_store_explicit(slot, m, memory_order_release);
     return m;
 }

@@ -22,7 +22,8 @@
 struct entry *registry__entry(struct registry *r, struct str name, bool make)
 {
     struct list *at = &r->entries;
-    LIST_EACH (it, &r->entries) {
+    LIST_EACH(it, &r->entries)
+    {
         struct entry *e = LIST_ENTRY(it, struct entry, link);
         int c = strncmp(e->name, name.p, name.n);
         c = c ? c : (e->name[name.n] != 0);
@@ -49,7 +50,8 @@ struct entry *registry__entry(struct registry *r, struct str name, bool make)
 struct entry_version *registry__entry_version(struct entry *e, struct str name, bool make)
 {
     struct list *at = &e->versions;
-    LIST_EACH (it, &e->versions) {
+    LIST_EACH(it, &e->versions)
+    {
         struct entry_version *ev = LIST_ENTRY(it, struct entry_version, link);
         if (str_eqz(name, ev->name))
             return ev;
@@ -87,8 +89,10 @@ static bool entry_serves(const struct entry *e)
 
 void registry__update_ready(struct registry *r)
 {
-    bool ready = atomic_load_explicit(&r->settled, memory_order_relaxed) && !atomic_load_explicit(&r->home.closed, memory_order_relaxed);
-    LIST_EACH (it, &r->entries) {
+    bool ready =
+        atomic_load_explicit(&r->settled, memory_order_relaxed) && !atomic_load_explicit(&r->home.closed, memory_order_relaxed);
+    LIST_EACH(it, &r->entries)
+    {
         const struct entry *e = LIST_ENTRY(it, struct entry, link);
         if (e->required && !entry_serves(e))
             ready = false;
@@ -96,7 +100,10 @@ void registry__update_ready(struct registry *r)
     atomic_store_explicit(&r->ready, ready, memory_order_release);
 }
 
-static struct str copy(struct arena *a, const char *z) { return str_of(arena_strdup(a, str_of(z))); }
+static struct str copy(struct arena *a, const char *z)
+{
+    return str_of(arena_strdup(a, str_of(z)));
+}
 
 static bool picture_entry(struct snapshot *s, struct snap_model *m, const struct entry *e)
 {
@@ -134,11 +141,12 @@ static struct snapshot *picture(struct registry *r)
     arena_init(&s->arena, 8192, 0);
     map_init(&s->by_name, os_monotonic_ns());
     size_t n = 0;
-    LIST_EACH (it, &r->entries)
-        n++;
+    LIST_EACH(it, &r->entries)
+    n++;
     s->models = arena_array(&s->arena, n + 1, sizeof *s->models);
     bool ok = s->models != NULL;
-    LIST_EACH (it, &r->entries) {
+    LIST_EACH(it, &r->entries)
+    {
         const struct entry *e = LIST_ENTRY(it, struct entry, link);
         if (!ok || (!e->on_disk && list_empty((struct list *)&e->versions)))
             continue;
@@ -191,9 +199,18 @@ void registry__first_pass_step(struct registry *r)
         LOG(r->o.log, LOG_INFO, "first_pass_over", LOG_B("ready", registry_ready(r)));
 }
 
-bool registry_ready(const struct registry *r) { return atomic_load_explicit(&r->ready, memory_order_acquire); }
-bool registry_settled(const struct registry *r) { return atomic_load_explicit(&r->settled, memory_order_acquire); }
-enum registry_mode registry_mode(const struct registry *r) { return r->o.mode; }
+bool registry_ready(const struct registry *r)
+{
+    return atomic_load_explicit(&r->ready, memory_order_acquire);
+}
+bool registry_settled(const struct registry *r)
+{
+    return atomic_load_explicit(&r->settled, memory_order_acquire);
+}
+enum registry_mode registry_mode(const struct registry *r)
+{
+    return r->o.mode;
+}
 
 int registry_find(struct registry *r, struct str model, struct str version, struct model_version **out, struct error *err)
 {
@@ -227,7 +244,8 @@ void registry_index(struct registry *r, bool ready_only, void (*row)(void *ctx, 
     snapshot_unref(s);
 }
 
-int registry_versions(struct registry *r, struct str model, void (*each)(void *ctx, struct str version), void *ctx, struct error *err)
+int registry_versions(struct registry *r, struct str model, void (*each)(void *ctx, struct str version), void *ctx,
+                      struct error *err)
 {
     struct snapshot *s = snapshot_get(&r->box);
     const struct snap_model *m = map_get(&s->by_name, model);
@@ -246,10 +264,11 @@ static void release(struct registry *r)
     snapshot_unref(atomic_load(&r->box.current));
     while ((l = list_pop_front(&r->entries))) {
         struct entry *e = LIST_ENTRY(l, struct entry, link);
-        struct list *k;
-        while ((k = list_pop_front(&e->versions))) {
-            free(LIST_ENTRY(k, struct entry_version, link)->name);
-            free(LIST_ENTRY(k, struct entry_version, link));
+        for (struct list *k = e->versions.next, *next = NULL; k != &e->versions; k = next) {
+            struct entry_version *ev = LIST_ENTRY(k, struct entry_version, link);
+            next = k->next;
+            free(ev->name);
+            free(ev);
         }
         arena_release(&e->labels_arena);
         free(e->inline_config);
@@ -337,7 +356,8 @@ void registry_drain(struct registry *r)
     struct parting p;
     parting_init(&p);
     os_mutex_lock(&r->home.live_lock);
-    LIST_EACH (it, &r->home.live) {
+    LIST_EACH(it, &r->home.live)
+    {
         struct model_version *v = LIST_ENTRY(it, struct model_version, live);
         os_mutex_lock(&v->lock);
         parting_take_all(&p, v, STATUS_UNAVAILABLE, false);
@@ -355,8 +375,8 @@ bool registry_idle(const struct registry *r)
     struct registry *m = (struct registry *)r; /* the lock only */
     bool idle = true;
     os_mutex_lock(&m->home.live_lock);
-    LIST_EACH (it, &m->home.live)
-        idle &= atomic_load(&LIST_ENTRY(it, struct model_version, live)->pending) == 0;
+    LIST_EACH(it, &m->home.live)
+    idle &= atomic_load(&LIST_ENTRY(it, struct model_version, live)->pending) == 0;
     os_mutex_unlock(&m->home.live_lock);
     return idle;
 }
@@ -369,15 +389,16 @@ static void drop_all(struct registry *r)
     do {
         n = 0;
         os_mutex_lock(&r->lock);
-        LIST_EACH (it, &r->entries)
-            LIST_EACH (k, &LIST_ENTRY(it, struct entry, link)->versions) {
-                struct entry_version *ev = LIST_ENTRY(k, struct entry_version, link);
-                if (ev->v && n < COUNT_OF(drop)) {
-                    drop[n++] = ev->v;
-                    ev->v = NULL;
-                    registry__state(ev, VERSION_DRAINING, "the server is shutting down");
-                }
+        LIST_EACH(it, &r->entries)
+        LIST_EACH(k, &LIST_ENTRY(it, struct entry, link)->versions)
+        {
+            struct entry_version *ev = LIST_ENTRY(k, struct entry_version, link);
+            if (ev->v && n < COUNT_OF(drop)) {
+                drop[n++] = ev->v;
+                ev->v = NULL;
+                registry__state(ev, VERSION_DRAINING, "the server is shutting down");
             }
+        }
         os_mutex_unlock(&r->lock);
         registry__publish(r);
         for (size_t i = 0; i < n; i++)
@@ -398,8 +419,8 @@ void registry_destroy(struct registry *r)
     bool over = false; /* loads in progress end first: they would put a version up again */
     while (!over) {
         over = true;
-        LIST_EACH (it, &r->entries)
-            over &= !LIST_ENTRY(it, struct entry, link)->busy || LIST_ENTRY(it, struct entry, link)->unloading;
+        LIST_EACH(it, &r->entries)
+        over &= !LIST_ENTRY(it, struct entry, link)->busy || LIST_ENTRY(it, struct entry, link)->unloading;
         over &= !r->scan_queued;
         if (!over && !os_cond_wait_until(&r->changed, &r->lock, until))
             break;

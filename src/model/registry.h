@@ -33,20 +33,20 @@ enum version_state {
 const char *version_state_name(enum version_state s); /* Triton's words: "UNAVAILABLE", "LOADING", "READY", "UNLOADING" */
 
 struct registry_options {
-    const char *const *roots;    /* repository folders, or a lone model file or model folder each */
+    const char *const *roots; /* repository folders, or a lone model file or model folder each */
     size_t n_roots;
     enum registry_mode mode;
-    const char *const *load;     /* explicit mode: names loaded at start; "*" is all */
+    const char *const *load; /* explicit mode: names loaded at start; "*" is all */
     size_t n_load;
     uint64_t poll_interval_ns, poll_settle_ns; /* a change must be stable for settle before it counts */
-    bool follow_symlinks;        /* allow links that leave the repository */
+    bool follow_symlinks;                      /* allow links that leave the repository */
     bool strict_readiness;       /* ready only when every selected model is; else when the first load pass is over */
     uint64_t memory_limit_bytes; /* 0: from the cgroup or the machine */
     uint64_t queue_bytes_total;  /* bound over all models' queues */
     uint32_t compute_threads;    /* from the cgroup quota */
     uint32_t loader_threads;
-    uint64_t hang_timeout_ns;    /* watchdog: an instance running longer is hung */
-    uint64_t default_deadline_ns;/* for models that declare none; 0: none */
+    uint64_t hang_timeout_ns;                /* watchdog: an instance running longer is hung */
+    uint64_t default_deadline_ns;            /* for models that declare none; 0: none */
     const struct engine_ops *const *engines; /* NULL-terminated */
     struct engine **engine_state;            /* parallel to `engines`; from ops->open */
     struct metrics *metrics;
@@ -84,12 +84,6 @@ const struct str *model_version_labels(const struct model_version *v, size_t ind
 /* The engine's token face, for the OpenAI protocol. */
 const struct engine_ops *model_version_ops(const struct model_version *v);
 struct engine_model *model_version_engine(const struct model_version *v);
-
-/* One pointer that the protocol layer keeps with a version (its resolved metric handles): read it, or set it once. Setting returns
- * the one that is kept (a concurrent setter may have been first: free yours then). `free_fn` runs before the version's series
- * are dropped from the metrics. Any thread that holds a reference; wait-free. */
-void *model_version_user(const struct model_version *v);
-void *model_version_set_user(struct model_version *v, void *user, void (*free_fn)(void *user));
 
 /* Triton statistics extension. Counters are cumulative; ns. */
 struct version_duration {
@@ -135,8 +129,8 @@ int registry_versions(struct registry *r, struct str model, void (*each)(void *c
 /* Explicit mode. Returns at once; `done` (optional) is called once on a loader thread with the outcome: load: the new version
  * serves, or failed and the old one still serves; unload: drained and freed. CONFLICT: the mode is not explicit or the same
  * model is being loaded or unloaded; NOT_FOUND: no such model. `config`: optional inline model config (JSON text). */
-int registry_load(struct registry *r, struct str model, struct str config, void (*done)(void *ctx, int status, const char *text),
-                  void *ctx, struct error *err) MUST_CHECK;
+int registry_load(struct registry *r, struct str model, struct str config,
+                  void (*done)(void *ctx, int status, const char *text), void *ctx, struct error *err) MUST_CHECK;
 int registry_unload(struct registry *r, struct str model, void (*done)(void *ctx, int status, const char *text), void *ctx,
                     struct error *err) MUST_CHECK;
 enum registry_mode registry_mode(const struct registry *r);

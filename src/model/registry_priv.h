@@ -55,13 +55,13 @@ struct registry {
     struct snapshot_box box;
     _Atomic bool ready, settled;
 
-    struct os_mutex lock; /* RANK_REGISTRY: entries and all below up to the blank line */
+    struct os_mutex lock;   /* RANK_REGISTRY: entries and all below up to the blank line */
     struct os_cond changed; /* versions were destroyed; publishing ended; a pass ended */
     struct list entries;    /* by name */
     bool publishing;
     uint64_t wanted_gen, published_gen; /* generations of the snapshot: asked for, shown */
-    uint32_t alive;         /* version objects of all entries */
-    uint32_t first_pending; /* loads of the first pass that have not ended; starts at 1 for the scan */
+    uint32_t alive;                     /* version objects of all entries */
+    uint32_t first_pending;             /* loads of the first pass that have not ended; starts at 1 for the scan */
     uint64_t reserved_bytes;
     bool scan_queued, unsettled, stopping;
     uint64_t next_scan_ns;
@@ -93,7 +93,7 @@ void registry__scan_run(struct work *w);
 
 /* registry.c */
 struct entry *registry__entry(struct registry *r, struct str name, bool make); /* lock held; NULL: none or no memory */
-struct entry_version *registry__entry_version(struct entry *e, struct str name, bool make); /* lock held */
+struct entry_version *registry__entry_version(struct entry *e, struct str name, bool make);   /* lock held */
 void registry__state(struct entry_version *ev, enum version_state state, const char *reason); /* lock held */
 /* Show the entries' present state to readers. No locks held; may wait for readers and for another publisher. */
 void registry__publish(struct registry *r);

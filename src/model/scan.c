@@ -164,7 +164,8 @@ void registry__scan_run(struct work *w)
     r->unsettled = false;
     for (size_t i = 0; i < n && !rc && !r->stopping; i++)
         enter_model(r, &models[i], first, now);
-    LIST_EACH (it, &r->entries) {
+    LIST_EACH(it, &r->entries)
+    {
         struct entry *e = LIST_ENTRY(it, struct entry, link);
         if (!rc && !first && !r->stopping && !in_scan(models, n, e->name))
             leave_model(r, e, now);

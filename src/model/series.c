@@ -17,8 +17,8 @@ static const char *const where_names[] = {"admission", "queue", "running"};
 static const char *const reject_names[] = {"model_queue", "total_bytes"};
 static const double row_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 
-static struct metric *one(struct metrics *m, enum metric_kind kind, const char *name, const char *help, const char *const *labels,
-                          const char *const *values)
+static struct metric *one(struct metrics *m, enum metric_kind kind, const char *name, const char *help,
+                          const char *const *labels, const char *const *values)
 {
     struct metric_family *f = metrics_family(m, kind, name, help, labels, NULL, 0);
     return f ? metrics_series(f, values) : NULL;
@@ -75,10 +75,12 @@ static void register_all(struct series *s, struct metrics *m)
     s->queue_rows = one(m, METRIC_GAUGE, "inferd_queue_rows", "Rows waiting in the queue.", labels_mv, v);
     s->queue_bytes = one(m, METRIC_GAUGE, "inferd_queue_bytes", "Bytes of requests waiting in the queue.", labels_mv, v);
     s->instances = one(m, METRIC_GAUGE, "inferd_instances", "Engine instances that exist.", labels_mv, v);
-    s->busy_s = one(m, METRIC_SECONDS, "inferd_instance_busy_seconds_total", "Time that instances spent running.", labels_mv, v);
-    s->memory = one(m, METRIC_GAUGE, "inferd_model_memory_bytes", "Memory of the loaded model as its engine tells it.", labels_mv,
-                    v);
-    s->cache_hits = one(m, METRIC_COUNTER, "inferd_cache_hits_total", "Requests answered from the response cache.", labels_mv, v);
+    s->busy_s =
+        one(m, METRIC_SECONDS, "inferd_instance_busy_seconds_total", "Time that instances spent running.", labels_mv, v);
+    s->memory =
+        one(m, METRIC_GAUGE, "inferd_model_memory_bytes", "Memory of the loaded model as its engine tells it.", labels_mv, v);
+    s->cache_hits =
+        one(m, METRIC_COUNTER, "inferd_cache_hits_total", "Requests answered from the response cache.", labels_mv, v);
     s->cache_misses =
         one(m, METRIC_COUNTER, "inferd_cache_misses_total", "Requests looked up in the response cache in vain.", labels_mv, v);
     s->batch_rows = many(m, "inferd_batch_rows", "Rows of a batch that ran.", row_bounds, COUNT_OF(row_bounds), v);
@@ -120,7 +122,8 @@ struct series *series_get(struct series_table *t, struct str model, struct str v
 {
     struct series *found = NULL;
     os_mutex_lock(&t->lock);
-    LIST_EACH (it, &t->all) {
+    LIST_EACH(it, &t->all)
+    {
         struct series *s = LIST_ENTRY(it, struct series, link);
         if (str_eqz(model, s->model) && str_eqz(version, s->version))
             found = s;
@@ -161,7 +164,10 @@ static void observe(struct metric_histogram *h, uint64_t ns)
         metric_observe(h, (double)ns * 1e-9);
 }
 
-static uint64_t since(uint64_t from, uint64_t to) { return from && to > from ? to - from : 0; }
+static uint64_t since(uint64_t from, uint64_t to)
+{
+    return from && to > from ? to - from : 0;
+}
 
 void series_request(struct series *s, const struct infer *inf, uint64_t now_ns)
 {

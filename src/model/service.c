@@ -51,7 +51,8 @@ static uint64_t look_around(struct version_home *h)
     struct parting p;
     parting_init(&p);
     os_mutex_lock(&h->live_lock);
-    LIST_EACH (it, &h->live) {
+    LIST_EACH(it, &h->live)
+    {
         struct model_version *v = LIST_ENTRY(it, struct model_version, live);
         if (atomic_load(&v->next_expiry_ns) <= now) {
             os_mutex_lock(&v->lock);

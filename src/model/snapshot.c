@@ -18,7 +18,10 @@ struct snapshot *snapshot_enter(struct snapshot_box *b, uint32_t *token)
     return atomic_load(&b->current);
 }
 
-void snapshot_leave(struct snapshot_box *b, uint32_t token) { atomic_fetch_sub(&b->readers[token], 1); }
+void snapshot_leave(struct snapshot_box *b, uint32_t token)
+{
+    atomic_fetch_sub(&b->readers[token], 1);
+}
 
 struct snapshot *snapshot_get(struct snapshot_box *b)
 {
@@ -73,7 +76,10 @@ static const struct snap_version *by_label(const struct snap_model *m, struct st
     return NULL;
 }
 
-static bool serves(const struct snap_version *v) { return v && v->v && !atomic_load_explicit(&v->v->hung, memory_order_acquire); }
+static bool serves(const struct snap_version *v)
+{
+    return v && v->v && !atomic_load_explicit(&v->v->hung, memory_order_acquire);
+}
 
 /* The `stable` label where set, else the highest that serves, else the highest there is. */
 static const struct snap_version *by_default(const struct snap_model *m)
@@ -95,13 +101,13 @@ static int no_version(const struct snap_model *m, struct str version, struct err
     for (size_t i = 0; i < m->n_versions && n + 1 < sizeof list; i++)
         if (m->versions[i].v)
             n += (size_t)snprintf(list + n, sizeof list - n, "%s%.*s", n ? ", " : "", STR_ARG(m->versions[i].name));
-    return error_set(err, STATUS_NOT_FOUND, "model \"%.*s\" has no version or label \"%.*s\"%s%s", STR_ARG(m->name), STR_ARG(version),
-                     n ? ": it serves " : "", list);
+    return error_set(err, STATUS_NOT_FOUND, "model \"%.*s\" has no version or label \"%.*s\"%s%s", STR_ARG(m->name),
+                     STR_ARG(version), n ? ": it serves " : "", list);
 }
 
 static int not_ready(const struct snap_model *m, const struct snap_version *v, struct error *err)
 {
-    static const char *const words[] = {"is not loaded", "is loading",      "is warming up",
+    static const char *const words[] = {"is not loaded", "is loading",        "is warming up",
                                         "is not ready",  "is being unloaded", "failed to load"};
     struct str reason = v ? v->reason : m->reason;
     return error_set(err, STATUS_UNAVAILABLE, "model \"%.*s\"%s%.*s %s%s%.*s", STR_ARG(m->name), v ? " version " : "",

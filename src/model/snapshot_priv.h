@@ -53,6 +53,7 @@ void snapshot_unref(struct snapshot *s);
 void snapshot_publish(struct snapshot_box *b, struct snapshot *s);
 
 /* Look up in a snapshot; see registry_find. Returns a version with a reference. */
-int snapshot_find(const struct snapshot *s, struct str model, struct str version, struct model_version **out, struct error *err);
+int snapshot_find(const struct snapshot *s, struct str model, struct str version, struct model_version **out,
+                  struct error *err);
 
 #endif

@@ -54,8 +54,8 @@ static int pick_engine(const struct registry_options *o, const struct repo_model
             list[0] = 0;
             for (int k = 0; k < engine_count(o) && n + 1 < sizeof list; k++)
                 n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", k ? ", " : "", o->engines[k]->name);
-            return error_set(err, STATUS_INVALID, "model \"%.*s\": there is no engine \"%.*s\": this server has %s", STR_ARG(m->name),
-                             STR_ARG(named), list);
+            return error_set(err, STATUS_INVALID, "model \"%.*s\": there is no engine \"%.*s\": this server has %s",
+                             STR_ARG(m->name), STR_ARG(named), list);
         }
     } else if (cfg->default_model_filename.n) {
         e = engine_by_suffix(o, cfg->default_model_filename);
@@ -69,13 +69,14 @@ static int pick_engine(const struct registry_options *o, const struct repo_model
     return 0;
 }
 
-static int read_labels(const struct repo *repo, const struct repo_model *m, struct str file, struct arena *a, struct str **lines,
-                       size_t *n, struct error *err)
+static int read_labels(const struct repo *repo, const struct repo_model *m, struct str file, struct arena *a,
+                       struct str **lines, size_t *n, struct error *err)
 {
     struct buf text;
     buf_init(&text);
     const char *name = arena_strdup(a, file);
-    int rc = name ? repo_read(repo, m, name, SPEC_LABEL_BYTES, &text, err) : error_set(err, STATUS_NOMEM, "no memory for labels");
+    int rc =
+        name ? repo_read(repo, m, name, SPEC_LABEL_BYTES, &text, err) : error_set(err, STATUS_NOMEM, "no memory for labels");
     char *copy = rc ? NULL : arena_strdup(a, buf_str(&text));
     size_t count = 1;
     for (size_t i = 0; copy && i < text.n; i++)
@@ -110,8 +111,8 @@ static int all_labels(const struct repo *repo, const struct repo_model *m, const
     return rc;
 }
 
-static const char *file_of(const struct registry_options *o, const struct repo_version *rv, const struct model_config *cfg, int engine,
-                           struct arena *a)
+static const char *file_of(const struct registry_options *o, const struct repo_version *rv, const struct model_config *cfg,
+                           int engine, struct arena *a)
 {
     if (cfg->default_model_filename.n)
         return arena_strdup(a, cfg->default_model_filename);

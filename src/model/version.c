@@ -148,7 +148,8 @@ int version_build(struct model_version *v, const struct version_spec *spec, stru
 
 int version_start(struct model_version *v, struct error *err)
 {
-    LIST_EACH (it, &v->instances) {
+    LIST_EACH(it, &v->instances)
+    {
         int rc = instance_start(LIST_ENTRY(it, struct instance, link), err);
         if (rc)
             return rc;
@@ -166,8 +167,8 @@ void version_destroy(struct model_version *v)
     os_mutex_unlock(&v->home->live_lock);
     os_mutex_lock(&v->lock);
     ASSERT(list_empty(&v->queue));
-    LIST_EACH (it, &v->instances)
-        LIST_ENTRY(it, struct instance, link)->stop = true;
+    LIST_EACH(it, &v->instances)
+    LIST_ENTRY(it, struct instance, link)->stop = true;
     os_cond_broadcast(&v->work);
     os_mutex_unlock(&v->lock);
     struct list *l;
@@ -178,9 +179,6 @@ void version_destroy(struct model_version *v)
         batcher_destroy(v->batcher);
     if (v->engine)
         v->ops->unload(v->engine);
-    void *user = atomic_load(&v->user);
-    if (user && v->user_free)
-        v->user_free(user);
     series_put(&v->home->series, v->series);
     os_cond_release(&v->work);
     os_mutex_release(&v->lock);
@@ -210,30 +208,40 @@ void model_version_unref(struct model_version *v)
         v->home->retired(v->home, v);
 }
 
-struct str model_version_model(const struct model_version *v) { return v->model; }
-struct str model_version_version(const struct model_version *v) { return v->name; }
-const struct engine_contract *model_version_contract(const struct model_version *v) { return &v->contract.c; }
-const struct model_config *model_version_config(const struct model_version *v) { return &v->config; }
-uint32_t model_version_max_batch(const struct model_version *v) { return v->contract.max_batch; }
-const struct engine_ops *model_version_ops(const struct model_version *v) { return v->ops; }
-struct engine_model *model_version_engine(const struct model_version *v) { return v->engine; }
+struct str model_version_model(const struct model_version *v)
+{
+    return v->model;
+}
+struct str model_version_version(const struct model_version *v)
+{
+    return v->name;
+}
+const struct engine_contract *model_version_contract(const struct model_version *v)
+{
+    return &v->contract.c;
+}
+const struct model_config *model_version_config(const struct model_version *v)
+{
+    return &v->config;
+}
+uint32_t model_version_max_batch(const struct model_version *v)
+{
+    return v->contract.max_batch;
+}
+const struct engine_ops *model_version_ops(const struct model_version *v)
+{
+    return v->ops;
+}
+struct engine_model *model_version_engine(const struct model_version *v)
+{
+    return v->engine;
+}
 
 const struct str *model_version_labels(const struct model_version *v, size_t index, size_t *n)
 {
     ASSERT(index < v->contract.c.n_outputs);
     *n = v->contract.out[index].n_labels;
     return v->contract.out[index].labels;
-}
-
-void *model_version_user(const struct model_version *v) { return atomic_load_explicit(&v->user, memory_order_acquire); }
-
-void *model_version_set_user(struct model_version *v, void *user, void (*free_fn)(void *user))
-{
-    void *none = NULL;
-    if (!atomic_compare_exchange_strong(&v->user, &none, user))
-        return none;
-    v->user_free = free_fn; /* read only after the last reference is gone; every caller holds one */
-    return user;
 }
 
 void model_version_stats(const struct model_version *v, struct version_stats *out)

@@ -10,7 +10,10 @@ struct version_name {
 };
 
 /* Digits without a leading zero ("0" itself is fine). */
-static bool number(struct str s, uint64_t *out) { return s.n && (s.n == 1 || s.p[0] != '0') && s.p[0] != '-' && str_to_u64(s, out); }
+static bool number(struct str s, uint64_t *out)
+{
+    return s.n && (s.n == 1 || s.p[0] != '0') && s.p[0] != '-' && str_to_u64(s, out);
+}
 
 static bool identifiers(struct str s, bool numeric_rule)
 {

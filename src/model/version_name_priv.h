@@ -9,6 +9,7 @@
 
 #include "base/str.h"
 
+/* Is `s` one of the two forms, of at most 64 characters. */
 bool version_name_valid(struct str s);
 /* < 0, 0, > 0 by precedence; names of equal precedence (build metadata) order by their bytes. Both must be valid. */
 int version_name_compare(struct str a, struct str b);

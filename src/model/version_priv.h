@@ -50,22 +50,22 @@ struct instance {
     struct model_version *v;
     struct engine_instance *engine;
     struct os_thread thread;
-    bool started, stop;       /* `stop` and the rest of this group: guarded by v->lock */
-    bool exited;              /* the thread is past its last use of anything but this struct */
-    bool abandoned;           /* all members of the running batch are gone: the engine was asked to stop */
-    uint32_t pins;            /* threads that are about to call ops->cancel on it */
-    struct list stops;        /* in a parting's list while pinned by it */
-    struct slot *slots;       /* [max_rows] */
+    bool started, stop; /* `stop` and the rest of this group: guarded by v->lock */
+    bool exited;        /* the thread is past its last use of anything but this struct */
+    bool abandoned;     /* all members of the running batch are gone: the engine was asked to stop */
+    uint32_t pins;      /* threads that are about to call ops->cancel on it */
+    struct list stops;  /* in a parting's list while pinned by it */
+    struct slot *slots; /* [max_rows] */
     size_t n_slots;
-    uint32_t run_id;          /* the batcher's name for the batch in the slots */
-    uint64_t learned_ns;      /* how long the whole batch took in the engine; 0: it failed, or ran in parts */
+    uint32_t run_id;               /* the batcher's name for the batch in the slots */
+    uint64_t learned_ns;           /* how long the whole batch took in the engine; 0: it failed, or ran in parts */
     _Atomic uint64_t run_since_ns; /* the engine runs since then; 0: it doesn't */
     /* only this instance's thread */
-    struct slab **buffer;     /* [n_inputs] reused batch inputs */
-    struct tensor *inputs;    /* [n_inputs] of the run */
-    struct tensor *outputs;   /* [n_outputs] of the run */
+    struct slab **buffer;          /* [n_inputs] reused batch inputs */
+    struct tensor *inputs;         /* [n_inputs] of the run */
+    struct tensor *outputs;        /* [n_outputs] of the run */
     const struct tensor **members; /* [max_rows] scratch of one input */
-    bool *wanted;             /* [n_outputs] */
+    bool *wanted;                  /* [n_outputs] */
 };
 
 /* What the registry gives a version; outlives it. */
@@ -102,14 +102,12 @@ struct model_version {
     struct series *series;
     struct cache *cache; /* NULL: off */
     uint64_t fingerprint;
-    uint64_t reserved_bytes; /* counted against the memory limit while loaded */
-    struct list live;        /* home->live */
-    struct work reap;        /* queued when the last reference is gone */
-    struct entry *entry;     /* the registry's entry of this model; NULL outside a registry */
-    _Atomic(void *) user;    /* the protocols' own, see registry.h */
-    void (*user_free)(void *);
-    _Atomic bool hung;       /* the watchdog: some instance runs longer than it may */
-    _Atomic bool unscatterable; /* an output's rows did not follow the batch's: members run one by one */
+    uint64_t reserved_bytes;         /* counted against the memory limit while loaded */
+    struct list live;                /* home->live */
+    struct work reap;                /* queued when the last reference is gone */
+    struct entry *entry;             /* the registry's entry of this model; NULL outside a registry */
+    _Atomic bool hung;               /* the watchdog: some instance runs longer than it may */
+    _Atomic bool unscatterable;      /* an output's rows did not follow the batch's: members run one by one */
     _Atomic uint64_t next_expiry_ns; /* lower bound of the earliest expiry; SCHED_NEVER: none */
     _Atomic uint64_t pending, busy_ns;
 
@@ -120,9 +118,9 @@ struct model_version {
     struct list queue;   /* infer.queued, in order of arrival */
     struct list instances;
     uint32_t n_instances, idle;
-    size_t n_created; /* instances ever: the index of the next one */
-    bool scaling;     /* a loader thread adds or removes one */
-    struct scaler scaler; /* control thread */
+    size_t n_created;                    /* instances ever: the index of the next one */
+    bool scaling;                        /* a loader thread adds or removes one */
+    struct scaler scaler;                /* control thread */
     uint64_t steps_seen, steps_since_ns; /* control thread: progress of a token engine */
 };
 
@@ -140,7 +138,7 @@ struct version_spec {
         size_t output;
         struct str *lines;
         size_t n;
-    } *labels;
+    } * labels;
     uint64_t fingerprint, reserved_bytes;
 };
 /* Load and build: engine model, contract, queue, `min` instances (their threads not started). `v->arena` and `v->config` have been

@@ -78,7 +78,8 @@ static int file_fill(struct registry *r, const struct repo_model *m, const struc
             rc = error_set(err, STATUS_TOO_LARGE, "the warm-up file \"%.*s\" is too large", STR_ARG(in->file));
     }
     if (!rc && bytes && total != bytes)
-        rc = error_set(err, STATUS_INVALID, "the warm-up file \"%.*s\" has %zu bytes, and input \"%.*s\" needs %zu a row or %zu in all",
+        rc = error_set(err, STATUS_INVALID,
+                       "the warm-up file \"%.*s\" has %zu bytes, and input \"%.*s\" needs %zu a row or %zu in all",
                        STR_ARG(in->file), text.n, STR_ARG(in->name), bytes / rows, bytes);
     *out = rc ? NULL : slab_create(total ? total : 1);
     if (!rc && !*out)
@@ -146,14 +147,15 @@ static int run_once(struct instance *i, uint64_t *took_ns, struct error *err)
     return rc;
 }
 
-static int run_rows(struct registry *r, const struct repo_model *m, struct model_version *v, const struct config_warmup *w, uint32_t rows,
-                    struct error *err)
+static int run_rows(struct registry *r, const struct repo_model *m, struct model_version *v, const struct config_warmup *w,
+                    uint32_t rows, struct error *err)
 {
     struct instance *first = LIST_ENTRY(list_first(&v->instances), struct instance, link);
     int rc = 0;
     for (size_t k = 0; k < v->contract.c.n_inputs && !rc; k++)
         rc = make_input(r, m, &v->contract, k, w, rows, &first->inputs[k], err);
-    LIST_EACH (it, &v->instances) {
+    LIST_EACH(it, &v->instances)
+    {
         struct instance *i = LIST_ENTRY(it, struct instance, link);
         if (i != first)
             memcpy(i->inputs, first->inputs, v->contract.c.n_inputs * sizeof *i->inputs);
@@ -176,9 +178,10 @@ static int run_warmup(struct registry *r, const struct repo_model *m, struct mod
     if (!max)
         return run_rows(r, m, v, w, 1, err);
     if (w->batch_size)
-        return w->batch_size > max ? error_set(err, STATUS_INVALID, "warm-up \"%.*s\" has batch_size %u, and max_batch_size is %u",
-                                               STR_ARG(w->name), w->batch_size, max)
-                                   : run_rows(r, m, v, w, w->batch_size, err);
+        return w->batch_size > max
+                   ? error_set(err, STATUS_INVALID, "warm-up \"%.*s\" has batch_size %u, and max_batch_size is %u",
+                               STR_ARG(w->name), w->batch_size, max)
+                   : run_rows(r, m, v, w, w->batch_size, err);
     int rc = 0;
     for (uint32_t rows = 1; rows < max && !rc; rows *= 2)
         rc = run_rows(r, m, v, w, rows, err);

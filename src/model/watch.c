@@ -15,7 +15,8 @@
 static bool instance_hung(struct model_version *v, uint64_t now)
 {
     uint64_t limit = v->home->hang_timeout_ns;
-    LIST_EACH (it, &v->instances) {
+    LIST_EACH(it, &v->instances)
+    {
         uint64_t since = atomic_load_explicit(&LIST_ENTRY(it, struct instance, link)->run_since_ns, memory_order_relaxed);
         if (since && now > since && now - since > limit)
             return true;
@@ -61,10 +62,11 @@ static struct model_version **all_versions(struct registry *r, size_t *n)
     size_t cap = 0;
     *n = 0;
     os_mutex_lock(&r->home.live_lock);
-    LIST_EACH (it, &r->home.live)
-        cap++;
-    struct model_version **all = calloc(cap + 1, sizeof *all);
-    LIST_EACH (it, &r->home.live) {
+    LIST_EACH(it, &r->home.live)
+    cap++;
+    struct model_version **all = (struct model_version **)calloc(cap + 1, sizeof *all);
+    LIST_EACH(it, &r->home.live)
+    {
         struct model_version *v = LIST_ENTRY(it, struct model_version, live);
         if (all && version_try_ref(v))
             all[(*n)++] = v;
@@ -87,8 +89,8 @@ void registry__watch(struct registry *r, uint64_t now_ns)
         bool hung = atomic_load_explicit(&v->hung, memory_order_relaxed);
         parting_finish(&p, "the model's instance has stopped answering: the request was given up, try again later");
         if (changed) {
-            LOG(r->o.log, hung ? LOG_ERROR : LOG_INFO, hung ? "instance_hung" : "instance_recovered", LOG_STR("model", v->model),
-                LOG_STR("version", v->name), LOG_U("timeout_ms", r->o.hang_timeout_ns / 1000000));
+            LOG(r->o.log, hung ? LOG_ERROR : LOG_INFO, hung ? "instance_hung" : "instance_recovered",
+                LOG_STR("model", v->model), LOG_STR("version", v->name), LOG_U("timeout_ms", r->o.hang_timeout_ns / 1000000));
             os_mutex_lock(&r->lock);
             registry__update_ready(r);
             os_mutex_unlock(&r->lock);
@@ -97,7 +99,7 @@ void registry__watch(struct registry *r, uint64_t now_ns)
             registry__unload_check(r, v->entry, "an instance has stopped answering; the model is freed when its run returns");
         model_version_unref(v);
     }
-    free(all);
+    free((void *)all);
 }
 
 /* ---- instances ---- */
@@ -155,7 +157,8 @@ static void shrink_run(struct work *w)
 /* Tell an idle instance to stop and hand it to a loader thread, which joins it. v->lock held. */
 static struct instance *shrink(struct model_version *v)
 {
-    LIST_EACH (it, &v->instances) {
+    LIST_EACH(it, &v->instances)
+    {
         struct instance *i = LIST_ENTRY(it, struct instance, link);
         if (i->n_slots || i->stop)
             continue;
@@ -180,7 +183,8 @@ static void scale_version(struct registry *r, struct model_version *v, uint64_t 
         os_mutex_unlock(&v->lock);
         return;
     }
-    LIST_EACH (it, &v->instances) {
+    LIST_EACH(it, &v->instances)
+    {
         uint64_t since = atomic_load_explicit(&LIST_ENTRY(it, struct instance, link)->run_since_ns, memory_order_relaxed);
         busy += since != 0;
         busy_ns += since && now > since ? now - since : 0;
@@ -216,7 +220,7 @@ void registry__scale(struct registry *r, uint64_t now_ns)
             scale_version(r, all[i], now_ns);
         model_version_unref(all[i]);
     }
-    free(all);
+    free((void *)all);
 }
 
 void registry__gauges(struct registry *r, uint64_t now_ns)
@@ -246,5 +250,5 @@ void registry__gauges(struct registry *r, uint64_t now_ns)
         }
         model_version_unref(v);
     }
-    free(all);
+    free((void *)all);
 }

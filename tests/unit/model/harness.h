@@ -25,7 +25,7 @@
 #include "os/clock.h"
 #include "os/thread.h"
 
-#define MS 1000000ull
+#define MS      1000000ull
 #define WAIT_NS (20000 * MS) /* a test that waits longer has failed */
 
 struct world {
@@ -67,7 +67,10 @@ static inline void put_at(const char *dir, const char *path, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static inline void put(struct world *w, const char *path, const char *text) { put_at(w->dir, path, text); }
+static inline void put(struct world *w, const char *path, const char *text)
+{
+    put_at(w->dir, path, text);
+}
 
 /* Remove a folder with all below it. */
 static inline void remove_tree(const char *path)
@@ -119,9 +122,18 @@ static inline void until(bool (*is)(void *), void *arg, const char *what)
     }
 }
 
-static inline bool is_settled(void *r) { return registry_settled(r); }
-static inline bool is_ready(void *r) { return registry_ready(r); }
-static inline bool is_idle(void *r) { return registry_idle(r); }
+static inline bool is_settled(void *r)
+{
+    return registry_settled(r);
+}
+static inline bool is_ready(void *r)
+{
+    return registry_ready(r);
+}
+static inline bool is_idle(void *r)
+{
+    return registry_idle(r);
+}
 
 /* Start, and wait for the end of the first pass. */
 static inline void world_start(struct world *w)
@@ -176,7 +188,8 @@ static inline int call_init(struct call *c, struct registry *r, const char *mode
 }
 
 /* Add an input with `n` 4-byte elements from `p`. */
-static inline void call_input(struct call *c, const char *name, enum dtype t, const void *p, size_t n, int rank, const int64_t *dims)
+static inline void call_input(struct call *c, const char *name, enum dtype t, const void *p, size_t n, int rank,
+                              const int64_t *dims)
 {
     struct slab *s = slab_create(n * 4 + 1);
     assert_non_null(s);
@@ -195,7 +208,10 @@ static inline void call_column(struct call *c, const char *name, const int32_t *
     call_input(c, name, DTYPE_INT32, values, (size_t)rows, 2, (const int64_t[]){rows, 1});
 }
 
-static inline int call_submit(struct call *c) { return infer_submit(&c->inf, &c->inf.error); }
+static inline int call_submit(struct call *c)
+{
+    return infer_submit(&c->inf, &c->inf.error);
+}
 
 static inline void call_wait(struct call *c)
 {
@@ -216,7 +232,8 @@ static inline void call_release(struct call *c)
 }
 
 /* One whole request of one INT32 value to input "X" of a [-1,1] model; returns the status, the value of output 0 in *out. */
-static inline int ask(struct registry *r, const char *model, const char *version, int32_t value, int32_t *out, struct error *err)
+static inline int ask(struct registry *r, const char *model, const char *version, int32_t value, int32_t *out,
+                      struct error *err)
 {
     struct call c;
     int rc = call_init(&c, r, model, version);

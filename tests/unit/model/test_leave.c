@@ -28,9 +28,15 @@ static void submit_value(struct call *c, struct world *w, const char *model, int
         fail_msg("%s", c->inf.error.text);
 }
 
-static bool in_engine(void *inf) { return atomic_load(&((struct infer *)inf)->state) == INFER_RUNNING; }
+static bool in_engine(void *inf)
+{
+    return atomic_load(&((struct infer *)inf)->state) == INFER_RUNNING;
+}
 
-static uint64_t elapsed_ms(uint64_t from, uint64_t to) { return (to - from) / MS; }
+static uint64_t elapsed_ms(uint64_t from, uint64_t to)
+{
+    return (to - from) / MS;
+}
 
 /* C17: one bad request fails alone, whoever shared its batch. */
 static void poison(void **state)
@@ -374,8 +380,9 @@ static void drain(void **state)
 static void unscatterable(void **state)
 {
     struct world *w = *state;
-    put(w, "m/1/model.fake", "input = X INT32 [-1,1]\noutput = Y INT32 [-1,1] copy X\noutput = Z INT32 [-1,1] fill 9\n"
-                             "batchable = false\nbase_us = 10000\n");
+    put(w, "m/1/model.fake",
+        "input = X INT32 [-1,1]\noutput = Y INT32 [-1,1] copy X\noutput = Z INT32 [-1,1] fill 9\n"
+        "batchable = false\nbase_us = 10000\n");
     put(w, "m/model.yaml", "max_batch_size: 4\n");
     world_start(w);
     struct error err = {0};

@@ -362,8 +362,9 @@ static void memory_limit(void **state)
     world_start(w);
     struct outcome o;
     assert_int_equal(load(w, "b", "", &o), STATUS_EXHAUSTED);
-    assert_string_equal(o.text, "loading model \"b\" needs about 500 MiB, and loaded models hold 600 of the limit of 1024 MiB: unload "
-                                "one, or raise the memory limit");
+    assert_string_equal(o.text,
+                        "loading model \"b\" needs about 500 MiB, and loaded models hold 600 of the limit of 1024 MiB: unload "
+                        "one, or raise the memory limit");
     assert_int_equal(load(w, "a", "", &o), STATUS_EXHAUSTED); /* beside itself */
     assert_int_equal(answer(w, "a", ""), 1);
     assert_int_equal(unload(w, "a", &o), 0);
@@ -398,7 +399,10 @@ static void rename_in(struct world *w, const char *from, const char *to)
     assert_int_equal(rename(a, b), 0);
 }
 
-static bool forgotten(void *w) { return ask(((struct world *)w)->r, "n", "", 1, NULL, NULL) == STATUS_NOT_FOUND; }
+static bool forgotten(void *w)
+{
+    return ask(((struct world *)w)->r, "n", "", 1, NULL, NULL) == STATUS_NOT_FOUND;
+}
 
 static void poll_mode(void **state)
 {
@@ -457,17 +461,20 @@ static void partial_copy(void **state)
     assert_int_equal(registry_create(&w->o, &w->r, NULL), 0);
     expect(w, "m", "", 1);
     assert_int_equal(counter.loading, 1);
-    char text[4096] = "# ";
+    struct buf text;
+    buf_init(&text);
+    buf_append_c(&text, '#');
     for (int i = 0; i < 20; i++) { /* half a script would not load */
-        strncat(text, "copying ", sizeof text - strlen(text) - 200);
-        put(w, "m/2/model.fake", text);
+        buf_append_z(&text, " copying");
+        put(w, "m/2/model.fake", buf_z(&text));
         registry_tick(w->r, os_monotonic_ns());
         os_sleep_ns(20 * MS);
         assert_int_equal(answer(w, "m", ""), 1);
     }
-    strncat(text, "\n", 2);
-    strncat(text, constant(2), 200);
-    put(w, "m/2/model.fake", text);
+    buf_append_c(&text, '\n');
+    buf_append_z(&text, constant(2));
+    put(w, "m/2/model.fake", buf_z(&text));
+    buf_release(&text);
     expect(w, "m", "", 2);
     assert_int_equal(counter.loading, 2);
     assert_int_equal(counter.failed, 0);
@@ -544,8 +551,9 @@ static void layouts(void **state)
     assert_int_equal(answer(w, "twice", ""), -1);
     assert_int_equal(answer(w, "linked", ""), -1);
     assert_non_null(strstr(index_text(w), "twice/ UNAVAILABLE model \"twice\": two repositories have a model of this name"));
-    assert_non_null(strstr(index_text(w), "linked/ UNAVAILABLE model \"linked\": the model's folder cannot be opened, or is a link "
-                                          "that leaves the repository"));
+    assert_non_null(strstr(index_text(w),
+                           "linked/ UNAVAILABLE model \"linked\": the model's folder cannot be opened, or is a link "
+                           "that leaves the repository"));
     registry_destroy(w->r);
     w->o.follow_symlinks = true;
     world_start(w);

@@ -23,9 +23,10 @@ static int teardown(void **state)
 static void version_order(void **state)
 {
     (void)state;
-    static const char *const ascending[] = {"0.9.12",       "1.0.0-alpha",  "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta",
-                                            "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1",   "1.0.0",            "1.2.0",
-                                            "1.10.0",       "2",             "9",            "10",               "10.0.1"};
+    static const char *const ascending[] = {"0.9.12",     "1.0.0-alpha",  "1.0.0-alpha.1", "1.0.0-alpha.beta",
+                                            "1.0.0-beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1",
+                                            "1.0.0",      "1.2.0",        "1.10.0",        "2",
+                                            "9",          "10",           "10.0.1"};
     for (size_t i = 0; i < COUNT_OF(ascending); i++) {
         assert_true(version_name_valid(str_of(ascending[i])));
         for (size_t k = 0; k < COUNT_OF(ascending); k++) {
@@ -33,8 +34,9 @@ static void version_order(void **state)
             assert_true(i < k ? c < 0 : i > k ? c > 0 : c == 0);
         }
     }
-    static const char *const bad[] = {"",      "0",      "01",    "v1",       "1.2",  "1.2.3.4", "1.02.3", "1.2.3-", "1.2.3-01",
-                                      "1.2.x", "latest", "1.2.3+", "1.2.3-a..b", "-1", "1 ",      "18446744073709551616"};
+    static const char *const bad[] = {
+        "",         "0",     "01",     "v1",     "1.2",        "1.2.3.4", "1.02.3", "1.2.3-",
+        "1.2.3-01", "1.2.x", "latest", "1.2.3+", "1.2.3-a..b", "-1",      "1 ",     "18446744073709551616"};
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         assert_false(version_name_valid(str_of(bad[i])));
 }
@@ -104,12 +106,14 @@ static void warmup(void **state)
 {
     struct world *w = *state;
     put(w, "m/1/model.fake", "input = X INT32 [-1,2]\noutput = Y INT32 [-1,2] copy X\nbase_us = 20000\n");
-    put(w, "m/model.yaml", "max_batch_size: 8\nmodel_warmup:\n  - name: zeros\n    inputs:\n      X: {zero_data: true, dims: [2]}\n");
+    put(w, "m/model.yaml",
+        "max_batch_size: 8\nmodel_warmup:\n  - name: zeros\n    inputs:\n      X: {zero_data: true, dims: [2]}\n");
     put(w, "m/warmup/x.bin", "abcdefgh"); /* one row of two INT32 */
     put(w, "f/1/model.fake", "input = X INT32 [-1,2]\noutput = Y INT32 [-1,2] copy X\npoison = 1684234849\n"); /* "abcd" */
     put(w, "f/warmup/x.bin", "abcdefgh");
-    put(w, "f/model.yaml", "max_batch_size: 8\nmodel_warmup:\n  - name: recorded\n    batch_size: 3\n    inputs:\n      X: "
-                           "{input_data_file: x.bin, dims: [2]}\n");
+    put(w, "f/model.yaml",
+        "max_batch_size: 8\nmodel_warmup:\n  - name: recorded\n    batch_size: 3\n    inputs:\n      X: "
+        "{input_data_file: x.bin, dims: [2]}\n");
     uint64_t start = os_monotonic_ns();
     world_start(w);
     /* 1, 2, 4, 8: two runs each of 20 ms */
@@ -176,7 +180,8 @@ static void check_text(void **state)
     struct world *w = *state;
     put(w, "m/1/model.fake", "input = x FP32 [-1,3,len]\noutput = y FP32 [-1,1] row_sum x\n");
     put(w, "m/2/model.fake", "input = x FP32 [-1,3,len]\noutput = y FP32 [-1,1] row_sum x\n");
-    put(w, "m/model.yaml", "max_batch_size: 8\ninput:\n  - name: x\n    padding:\n      - axis: 2\n        buckets: [64, 128]\n");
+    put(w, "m/model.yaml",
+        "max_batch_size: 8\ninput:\n  - name: x\n    padding:\n      - axis: 2\n        buckets: [64, 128]\n");
     put(w, "bad/1/model.fake", "input = x FP32 [4,3]\noutput = y FP32 [4,3] copy x\n");
     put(w, "bad/model.yaml", "max_batch_size: 8\n");
     struct buf b;
@@ -194,7 +199,8 @@ static void check_text(void **state)
         "output  y                        FP32   [batch,1]  (model file)\n",
         "batch   1..8 (config)\n",
         "policy  deadline (learned)",
-        "ERROR: max_batch_size is 8, but input \"x\" has shape [4,3], whose first dim is no dynamic batch axis: export the model with "
+        "ERROR: max_batch_size is 8, but input \"x\" has shape [4,3], whose first dim is no dynamic batch axis: export the "
+        "model with "
         "a dynamic batch axis, or set max_batch_size: 0\n",
     };
     for (size_t i = 0; i < COUNT_OF(parts); i++)
@@ -227,7 +233,10 @@ static void threads(void **state)
     assert_int_equal(thread_count(), before + 1 + 3 + 2 + 1);
 }
 
-static bool no_models_left(void *w) { return registry_settled(((struct world *)w)->r); }
+static bool no_models_left(void *w)
+{
+    return registry_settled(((struct world *)w)->r);
+}
 
 /* C18: with light load the batcher adds no wait: a lone request takes what the engine takes, not a batching delay. */
 static void no_added_wait(void **state)

@@ -134,8 +134,9 @@ static void messages(void **state)
     assert_int_equal(call_init(&c, w->r, "pair", ""), 0);
     call_input(&c, "b", DTYPE_INT32, zeros, 2, 2, (const int64_t[]){1, 2});
     call_input(&c, "a", DTYPE_INT32, zeros, 4, 2, (const int64_t[]){2, 2});
-    assert_string_equal(refusal(w, "pair", &c), "input \"a\" has batch 2 and input \"b\" has batch 1: all inputs of a request must "
-                                                "have the same batch");
+    assert_string_equal(refusal(w, "pair", &c),
+                        "input \"a\" has batch 2 and input \"b\" has batch 1: all inputs of a request must "
+                        "have the same batch");
     assert_int_equal(call_init(&c, w->r, "pair", ""), 0);
     call_input(&c, "a", DTYPE_INT32, zeros, 2, 2, (const int64_t[]){1, 2});
     call_input(&c, "a", DTYPE_INT32, zeros, 2, 2, (const int64_t[]){1, 2});
@@ -151,8 +152,9 @@ static void messages(void **state)
 static void order_and_wanted(void **state)
 {
     struct world *w = *state;
-    put(w, "simple/1/model.fake", "input = a INT32 [-1,2]\ninput = b INT32 [-1,2]\noutput = s INT32 [-1,2] add a b\n"
-                                  "output = d INT32 [-1,2] sub a b\n");
+    put(w, "simple/1/model.fake",
+        "input = a INT32 [-1,2]\ninput = b INT32 [-1,2]\noutput = s INT32 [-1,2] add a b\n"
+        "output = d INT32 [-1,2] sub a b\n");
     world_start(w);
     struct call c;
     int32_t a[] = {10, 20}, b[] = {1, 2}, d[2];
@@ -222,10 +224,12 @@ static void lax_readiness(void **state)
 static void padding(void **state)
 {
     struct world *w = *state;
-    put(w, "text/1/model.fake", "input = ids INT32 [-1,len]\ninput = mask INT32 [-1,len]\noutput = sum INT32 [-1,1] row_sum mask\n"
-                                "output = echo INT32 [-1,len] copy ids\noutput = rows INT32 [-1,1] rows\nbase_us = 20000\n");
-    put(w, "text/model.yaml", "max_batch_size: 4\ninput:\n  - name: ids\n    padding:\n      - axis: 1\n        buckets: [4, 8]\n"
-                              "        value: -1\n        mask_input: mask\n  - name: mask\n");
+    put(w, "text/1/model.fake",
+        "input = ids INT32 [-1,len]\ninput = mask INT32 [-1,len]\noutput = sum INT32 [-1,1] row_sum mask\n"
+        "output = echo INT32 [-1,len] copy ids\noutput = rows INT32 [-1,1] rows\nbase_us = 20000\n");
+    put(w, "text/model.yaml",
+        "max_batch_size: 4\ninput:\n  - name: ids\n    padding:\n      - axis: 1\n        buckets: [4, 8]\n"
+        "        value: -1\n        mask_input: mask\n  - name: mask\n");
     world_start(w);
     enum { N = 9 };
     struct call calls[N];

@@ -2,7 +2,7 @@
 #include "sched/arrival.h"
 
 #include <math.h>
-#include <stdbool.h>
+#include <string.h>
 
 #include "base/size.h"
 
@@ -22,7 +22,7 @@ void arrival_rate_add(struct arrival_rate *r, double now_ns, double rows, double
 double arrival_rate_at(const struct arrival_rate *r, double now_ns, double span_ns)
 {
     double dt = now_ns - r->last_ns;
-    return dt > 0 ? r->rows_per_ns * exp(-dt / span_ns) : r->rows_per_ns;
+    return dt > 0 ? r->rows_per_ns * arrival_fade(dt / span_ns) : r->rows_per_ns;
 }
 
 static void hist_init(struct arrival_hist *h)
@@ -30,20 +30,25 @@ static void hist_init(struct arrival_hist *h)
     *h = (struct arrival_hist){.never = PRIOR_NEVER, .total = PRIOR_NEVER, .unit = 1};
 }
 
-/* Upper end of bin i: 1 us x 2^(i/2). */
+/* Upper end of bin i, in ns: 1, 1.5, 2, 3, 4, 6, 8, 12, ... us. Bin i begins where bin i - 1 ends, bin 0 at zero. */
 static double bin_end(int i)
 {
-    return i % 2 ? ldexp(FIRST_NS * 1.4142135623730951, i / 2) : ldexp(FIRST_NS, i / 2);
+    double octave = FIRST_NS * (double)(1ull << (i / 2));
+    return i % 2 ? 1.5 * octave : octave;
 }
 
+/* The exponent and the first bit of the mantissa say it. */
 static int bin_of(double ns)
 {
-    if (ns <= FIRST_NS)
+    double x = ns / FIRST_NS;
+    if (!(x > 1))
         return 0;
-    int e;
-    double f = frexp(ns / FIRST_NS, &e); /* ns = FIRST * f * 2^e, f in [0.5, 1) */
-    int i = 2 * (e - 1) + (f > 0.7071067811865476 ? 2 : 1);
-    return f == 0.5 ? i - 1 : i;
+    if (x >= (double)(1ull << (ARRIVAL_BINS / 2)))
+        return ARRIVAL_BINS;
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int octave = (int)(bits >> 52) - 1023, half = (int)(bits >> 51) & 1;
+    return 1 + 2 * octave + half;
 }
 
 static void hist_add(struct arrival_hist *h, double delay_ns, double horizon_ns, double rows)
@@ -174,6 +179,15 @@ void arrival_look(struct arrival_view *v, const struct arrival_model *a, double 
     v->trust = trust(a);
     accumulate(&a->returns, v->returns);
     accumulate(&a->gaps, v->gaps);
+}
+
+bool arrival_any(const struct arrival_model *a)
+{
+    const struct arrival_burst *at = &a->burst[MIN_OF(a->place, (uint32_t)ARRIVAL_BURST - 1)];
+    for (uint32_t i = 0; i < a->n_ends; i++)
+        if (a->ends[i].away_rows > 0)
+            return true;
+    return at->followed > 0.02f * at->seen;
 }
 
 static double away_within(const struct arrival_view *v, double t_ns)

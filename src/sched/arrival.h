@@ -14,11 +14,17 @@
 #ifndef INFERD_SCHED_ARRIVAL_H
 #define INFERD_SCHED_ARRIVAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct arrival_rate {
     double rows_per_ns, last_ns;
 };
+/* exp(-x) for x >= 0, near enough for forgetting: within 3 % of 1 below x = 1, and cheap. */
+static inline double arrival_fade(double x)
+{
+    return 1 / (1 + x * (1 + x * (0.5 + x * (1.0 / 6))));
+}
 /* `rows` arrived at `now`; forgetting over `span_ns`. */
 void arrival_rate_add(struct arrival_rate *r, double now_ns, double rows, double span_ns);
 double arrival_rate_at(const struct arrival_rate *r, double now_ns, double span_ns);
@@ -60,6 +66,8 @@ void arrival_init(struct arrival_model *a);
 void arrival_note(struct arrival_model *a, double now_ns, double rows, double span_ns, double horizon_ns);
 /* A batch of `rows` was answered; what comes back within `window_ns` is compared with the prediction. */
 void arrival_ended(struct arrival_model *a, double now_ns, double rows, double horizon_ns, double window_ns, double span_ns);
+/* False: nobody is expected at all, whatever the horizon. */
+bool arrival_any(const struct arrival_model *a);
 /* What the model expects as of one moment, prepared so that many horizons can be asked about cheaply. */
 struct arrival_view {
     const struct arrival_model *model;

@@ -16,7 +16,7 @@
 
 #define QUEUE_ROWS_FACTOR  64u
 #define BUSY_SPAN_FLOOR_NS 20e6
-#define HORIZON_FLOOR_NS   1e6
+#define HORIZON_FLOOR_NS   1e5
 #define PAST_RUNS          16.0
 
 static bool expiry_less(const struct heap_node *x, const struct heap_node *y)
@@ -88,7 +88,7 @@ static void clock_to(struct batcher *b, uint64_t now_ns)
         return;
     if (b->now_ns) {
         bool busy = b->n_runs >= b->instances;
-        double dt = (double)(now_ns - b->now_ns), keep = exp(-dt / b->busy_span_ns);
+        double dt = (double)(now_ns - b->now_ns), keep = arrival_fade(dt / b->busy_span_ns);
         b->busy = b->busy * keep + (busy ? 1 - keep : 0);
     }
     b->now_ns = now_ns;
@@ -218,7 +218,8 @@ int batcher_admit(struct batcher *b, struct batch_item *item, uint64_t now_ns, s
     b->bytes += item->bytes;
     b->level_items[item->level]++;
     arrival_rate_add(&b->rate, (double)b->now_ns, item->rows, b->busy_span_ns);
-    arrival_rate_add(&b->level_rate[item->level], (double)b->now_ns, item->rows, b->busy_span_ns);
+    if (b->policy.priority_levels > 1)
+        arrival_rate_add(&b->level_rate[item->level], (double)b->now_ns, item->rows, b->busy_span_ns);
     arrival_note(&k->arrival, (double)b->now_ns, item->rows, b->busy_span_ns, horizon_ns(b, k));
     return 0;
 }
@@ -331,11 +332,8 @@ static void run_start(struct batcher *b, struct batch_bucket *k, struct batch_de
         batcher_finish(b, b->runs[0].id, b->now_ns, 0);
     k->running++;
     d->run_id = ++b->last_run_id ? b->last_run_id : ++b->last_run_id;
-    b->runs[b->n_runs++] = (struct batch_run){.id = d->run_id,
-                                              .rows = d->rows,
-                                              .started_ns = b->now_ns,
-                                              .expected_ns = latency_ns(&k->latency, d->rows) + b->overhead_ns,
-                                              .home = k};
+    b->runs[b->n_runs++] = (struct batch_run){
+        .id = d->run_id, .rows = d->rows, .started_ns = b->now_ns, .expected_ns = latency_ns(&k->latency, d->rows), .home = k};
 }
 
 struct batch_decision batcher__close(struct batcher *b, struct batch_bucket *k, uint64_t rows, struct list *batch)
@@ -405,14 +403,12 @@ void batcher_finish(struct batcher *b, uint32_t run_id, uint64_t now_ns, uint64_
                   b->busy_span_ns);
     if (!run_ns)
         return;
-    learn(b, r.home, r.rows, (double)run_ns);
-    r.home->past_ns += (double)run_ns - r.home->past_ns / PAST_RUNS;
+    /* What counts is how long the instance was taken, gathering and slicing included. */
+    double took = (double)MAX_OF(run_ns, b->now_ns - MIN_OF(r.started_ns, b->now_ns));
+    learn(b, r.home, r.rows, took);
+    r.home->past_ns += took - r.home->past_ns / PAST_RUNS;
     r.home->past_rows += r.rows - r.home->past_rows / PAST_RUNS;
     r.home->past_runs += 1 - r.home->past_runs / PAST_RUNS;
-    double over = (double)(b->now_ns - r.started_ns) - (double)run_ns;
-    over = MAX_OF(over, 0.0);
-    b->overhead_spread_ns += (fabs(over - b->overhead_ns) - b->overhead_spread_ns) / 32;
-    b->overhead_ns += (over - b->overhead_ns) / 32;
 }
 
 void batcher_learn(struct batcher *b, uint64_t bucket, uint32_t rows, uint64_t run_ns)

@@ -67,10 +67,9 @@ struct batcher {
     uint32_t n_runs, last_run_id, instances;
 
     struct latency_tail tail;
-    double overhead_ns, overhead_spread_ns; /* from hand-out to finish, beyond the run itself */
-    double safety_ns;                       /* kept in hand at admission: grows when a promise had to be broken */
-    uint64_t refused_ns;                    /* when a newcomer was last refused for the work ahead of it; 0: never */
-    struct arrival_rate rate;               /* all buckets */
+    double safety_ns;         /* kept in hand at admission: grows when a promise had to be broken */
+    uint64_t refused_ns;      /* when a newcomer was last refused for the work ahead of it; 0: never */
+    struct arrival_rate rate; /* all buckets */
     struct arrival_rate level_rate[BATCH_PRIORITIES_MAX + 1]; /* admitted rows, by level */
     double busy;                                              /* share of recent time in which every instance ran */
     double busy_span_ns;                                      /* what "recent" is: a few batches */
@@ -119,7 +118,7 @@ double batcher__wait_ns(const struct batcher *b, const struct batch_bucket *k, u
 /* Into how many batches to split `rows` when several instances are free. */
 uint32_t batcher__split(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t free_instances);
 
-/* promise.c. Time from hand-out to answer that holds in all but about one case of a hundred; 0 while nothing is known. */
+/* promise.c. Time from hand-out to finish that holds in all but about one case of a hundred; 0 while nothing is known. */
 double batcher__promise_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows);
 /* Until the first of the batches that run now is expected to end; INFINITY when none runs. */
 double batcher__first_end_ns(const struct batcher *b);

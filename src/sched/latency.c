@@ -13,6 +13,9 @@
 #define BORROWED_WEIGHT  2u     /* runs that a borrowed curve is worth */
 #define OUTLIER_SPREADS  6.0    /* clip distance, in mean absolute deviations ... */
 #define OUTLIER_SHARE    0.25   /* ... but never closer than this share of the mean */
+#define CURVE_SETTLED    64     /* runs after which the curve is made anew only when ... */
+#define CURVE_DRIFT      0.01   /* ... the means have moved by this much in sum */
+#define FIRST_SPREAD     0.05   /* assumed of a class with one run */
 #define OUTLIER_STREAK   4      /* as many in a row on one side are the new truth */
 
 void latency_init(struct latency_model *m)
@@ -147,8 +150,10 @@ static void class_learn(struct latency_class *c, uint32_t rows, double run_ns, d
 {
     bool believed;
     double t = clip(c, run_ns, expected_ns, &believed);
-    if (believed)
-        c->n = 1; /* start over from here, half and half */
+    if (believed) { /* start over from here */
+        *c = (struct latency_class){.mean_rows = rows, .mean_ns = t, .spread_ns = FIRST_SPREAD * t};
+        return;
+    }
     double share = 1.0 / (MIN_OF(c->n, CLASS_WEIGHT_MAX - 1) + 1);
     c->spread_ns += share * (fabs(t - expected_ns) - c->spread_ns);
     c->mean_ns += share * (t - c->mean_ns);
@@ -160,14 +165,20 @@ void latency_learn(struct latency_model *m, uint32_t rows, double run_ns)
     if (!(run_ns > 0) || rows == 0)
         return;
     struct latency_class *c = &m->at[class_of(rows)];
-    if (c->n == 0)
-        *c = (struct latency_class){.mean_rows = rows, .mean_ns = run_ns, .spread_ns = 0.05 * run_ns};
-    else
+    double was = c->mean_ns;
+    bool made = c->n > 0 && !(m->borrowed && c->stamp == 0); /* the first own run outdoes what was borrowed */
+    if (made)
         class_learn(c, rows, run_ns, c->mean_ns + m->row_ns * (rows - c->mean_rows));
+    else
+        *c = (struct latency_class){.mean_rows = rows, .mean_ns = run_ns, .spread_ns = FIRST_SPREAD * run_ns};
     m->runs++;
     c->n = MIN_OF(c->n + 1, CLASS_WEIGHT_MAX);
     c->stamp = m->runs;
-    rebuild(m);
+    m->drift += made ? fabs(c->mean_ns / was - 1) : 1;
+    if (m->runs < CURVE_SETTLED || m->drift > CURVE_DRIFT) {
+        rebuild(m);
+        m->drift = 0;
+    }
 }
 
 double latency_ns(const struct latency_model *m, uint32_t rows)
@@ -197,39 +208,51 @@ uint32_t latency_rows_within(const struct latency_model *m, double ns, uint32_t 
 /* Bin 0 is everything below TAIL_LOW; each next bin is TAIL_STEP wider; the last holds the rest. */
 #define TAIL_LOW      0.7
 #define TAIL_STEP     1.05
-#define TAIL_KEEP     0.998f
+#define TAIL_GROWTH   1.002f
 #define TAIL_QUANTILE 0.97
+#define TAIL_REFRESH  8
 
 void latency_tail_init(struct latency_tail *t)
 {
     /* Before anything is seen a promise keeps a tenth in hand; ten pretended runs, soon outvoted. */
-    *t = (struct latency_tail){.p50 = 1, .margin = 1.1};
-    t->bin[8] = 10;
-    t->total = 10;
+    *t = (struct latency_tail){.margin = 1.1, .unit = 1, .total = 10};
+    t->bin[9] = 10;
 }
 
 static double tail_quantile(const struct latency_tail *t, double q)
 {
-    double need = q * t->total, low = TAIL_LOW, sum = 0;
+    double need = q * (double)t->total, low = TAIL_LOW, sum = 0;
     for (int i = 0; i < LATENCY_TAIL_BINS; i++, low *= TAIL_STEP) {
-        sum += t->bin[i];
+        sum += (double)t->bin[i];
         if (sum >= need)
             return low; /* the bin's upper end */
     }
     return low;
 }
 
+static void tail_rescale(struct latency_tail *t)
+{
+    t->total = 0;
+    for (int i = 0; i < LATENCY_TAIL_BINS; i++) {
+        t->bin[i] /= t->unit;
+        t->total += t->bin[i];
+    }
+    t->unit = 1;
+}
+
 void latency_tail_learn(struct latency_tail *t, double run_ns, double estimate_ns)
 {
     if (!(run_ns > 0) || !(estimate_ns > 0))
         return;
-    double x = log(run_ns / estimate_ns / TAIL_LOW) / log(TAIL_STEP);
+    double x = log(run_ns / estimate_ns / TAIL_LOW) * (1 / log(TAIL_STEP));
     int i = x < 0 ? 0 : x >= LATENCY_TAIL_BINS - 2 ? LATENCY_TAIL_BINS - 1 : (int)x + 1;
-    t->total = 0;
-    for (int k = 0; k < LATENCY_TAIL_BINS; k++) {
-        t->bin[k] = t->bin[k] * TAIL_KEEP + (k == i ? 1.0f : 0.0f);
-        t->total += t->bin[k];
-    }
-    t->p50 = tail_quantile(t, 0.5);
+    t->unit *= TAIL_GROWTH;
+    t->bin[i] += t->unit;
+    t->total += t->unit;
+    if (t->unit > 1e6f)
+        tail_rescale(t);
+    if (++t->fresh < TAIL_REFRESH)
+        return;
+    t->fresh = 0;
     t->margin = tail_quantile(t, TAIL_QUANTILE);
 }

@@ -27,6 +27,7 @@ struct latency_model {
     struct latency_class at[LATENCY_CLASSES];
     double curve_ns[LATENCY_CLASSES]; /* at the first size of each class; non-decreasing */
     double base_ns, row_ns;           /* the fit: base + row * r */
+    double drift;                     /* relative change of class means since the curve was made */
     uint64_t runs;                    /* learned here; 0 with `borrowed` set: another bucket's curve, scaled */
     bool borrowed;
 };
@@ -51,8 +52,9 @@ static inline bool latency_known(const struct latency_model *m)
 #define LATENCY_TAIL_BINS 48
 struct latency_tail {
     float bin[LATENCY_TAIL_BINS];
-    float total;
-    double margin, p50; /* of run time / estimate: the quantile that promises are made with, and the median */
+    float total, unit; /* the weight of the next run: it grows instead of the old ones fading */
+    uint32_t fresh;    /* runs since the quantiles were taken */
+    double margin;     /* the quantile of run time / estimate that promises are made with */
 };
 void latency_tail_init(struct latency_tail *t);
 void latency_tail_learn(struct latency_tail *t, double run_ns, double estimate_ns);

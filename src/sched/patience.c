@@ -11,7 +11,7 @@
 
 #include <math.h>
 
-#define FIRST_LOOK_NS 4000.0
+#define FIRST_LOOK_NS 16000.0 /* less isn't worth a sleep and a wake-up of a thread */
 #define PRESSURE_MAX  16.0
 #define MACHINE_SHARE 0.1 /* what instance time is worth against waiting time while instances are idle */
 
@@ -53,7 +53,8 @@ static double gain(const struct batch_bucket *k, const struct stake *s, double m
 double batcher__wait_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t others,
                         uint32_t free_instances, double most_ns)
 {
-    if (!latency_known(&k->latency) || k->past_runs <= 0 || rows >= b->policy.max_rows)
+    if (most_ns < FIRST_LOOK_NS || !latency_known(&k->latency) || k->past_runs <= 0 || rows >= b->policy.max_rows ||
+        !arrival_any(&k->arrival))
         return 0;
     double run = latency_ns(&k->latency, rows);
     struct stake s = {.rows = rows,
@@ -71,6 +72,10 @@ double batcher__wait_ns(const struct batcher *b, const struct batch_bucket *k, u
     s.crowded = free_instances - 1 < s.come ? 1 - (free_instances - 1) / s.come : 0;
     if (free_instances == 1)
         s.crowded = 1;
+    /* Even all of those who may come within the limit, had they come at once, may not be worth it: the usual case. */
+    double most = MAX_OF(arrival_returns(&v, most_ns), arrival_next(&v, most_ns));
+    if (gain(k, &s, most, 0) <= 0)
+        return 0;
     double best = 0, wait = 0;
     for (double t = FIRST_LOOK_NS; t < 2 * most_ns; t *= 2) {
         double at = MIN_OF(t, most_ns);

@@ -7,15 +7,6 @@
  * this share of the rows per second of the full one. Below it the member is given up. */
 #define KEEP_SHARE 0.95
 
-/* Rows of `k` that end within `slack_ns` with the margin of a promise. */
-static uint32_t rows_in_time(const struct batcher *b, const struct batch_bucket *k, double slack_ns, uint32_t max_rows)
-{
-    uint32_t rows = latency_rows_within(&k->latency, slack_ns / b->tail.margin, max_rows);
-    while (rows && batcher__promise_ns(b, k, rows) > slack_ns)
-        rows--;
-    return rows;
-}
-
 /* Would a batch of `rows` of the `all` that could run leave the rest late? */
 static bool harms(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t all)
 {
@@ -38,7 +29,7 @@ static uint64_t fit_deadlines(struct batcher *b, struct batch_bucket *k, uint64_
             return all;
         struct batch_item *urgent = batcher__item(rank_prefix_urgent(&k->queue, allowed));
         uint64_t upto = rank_rows_before(&k->queue, &urgent->order, NULL) + urgent->rows;
-        uint32_t fits = rows_in_time(b, k, slack, all);
+        uint32_t fits = latency_rows_within(&k->latency, slack / b->tail.margin, all);
         if (upto == urgent->rows && latency_ns(&k->latency, urgent->rows) <= slack)
             fits = MAX_OF(fits, urgent->rows); /* without the margin, it might */
         bool cheap = fits && fits * latency_ns(&k->latency, all) >= KEEP_SHARE * all * latency_ns(&k->latency, fits);

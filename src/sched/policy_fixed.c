@@ -34,10 +34,12 @@ static uint64_t preferred_prefix(const struct batcher *b, const struct batch_buc
     return before < rank_all(&k->queue).rows ? before : 0;
 }
 
-/* Decide for one bucket; when it waits, wake_ns is when it wants to be asked again. */
-static struct batch_decision next_of(struct batcher *b, struct batch_bucket *k, struct list *batch)
+/* Rows of `k` to run now; 0: wait, and *wake_ns is when to ask again. */
+static uint64_t ready_rows(const struct batcher *b, const struct batch_bucket *k, uint64_t *wake_ns)
 {
     const struct batch_policy *p = &b->policy;
+    if (batcher__single(b, k))
+        return batcher__head(k)->rows;
     bool cut;
     uint64_t allowed = batcher__rows_allowed(b, k, &cut);
     struct rank_span pending = rank_prefix(&k->queue, allowed);
@@ -50,33 +52,34 @@ static struct batch_decision next_of(struct batcher *b, struct batch_bucket *k, 
 
     uint64_t best = exceeded ? 0 : MIN_OF(preferred_prefix(b, k, &pending), pending.rows);
     if (best)
-        return batcher__close(b, k, best, batch);
+        return best;
     if (full || pending.rows >= largest || exceeded || !p->max_queue_delay_ns)
-        return batcher__close(b, k, pending.rows, batch);
-    return (struct batch_decision){.wake_ns = pending.min_arrived_ns + p->max_queue_delay_ns};
+        return pending.rows;
+    *wake_ns = MIN_OF(*wake_ns, pending.min_arrived_ns + p->max_queue_delay_ns);
+    return 0;
 }
 
+/* The most urgent bucket that is ready; others may be while it waits for company. With preserve_ordering there is no other. */
 struct batch_decision batcher__next_fixed(struct batcher *b, struct list *batch)
 {
     struct batch_decision d = {.wake_ns = SCHED_NEVER};
-    struct batch_bucket *first = batcher__bucket_urgent(b, NULL);
-    if (!first)
+    struct batch_bucket *best = batcher__bucket_urgent(b, NULL);
+    if (!best)
         return d;
-    if (batcher__single(b, first))
-        return batcher__close(b, first, b->policy.max_rows, batch);
-    d = next_of(b, first, batch);
-    if (d.run || b->policy.preserve_ordering)
-        return d;
-    /* The most urgent bucket waits for company: another may be ready meanwhile. */
-    for (struct list *at = b->active.next; at != &b->active && !d.run; at = at->next) {
-        struct batch_bucket *k = LIST_ENTRY(at, struct batch_bucket, where);
-        if (k == first)
-            continue;
-        struct batch_decision other =
-            batcher__single(b, k) ? batcher__close(b, k, b->policy.max_rows, batch) : next_of(b, k, batch);
-        if (other.run)
-            return other;
-        d.wake_ns = MIN_OF(d.wake_ns, other.wake_ns);
+    uint64_t rows = ready_rows(b, best, &d.wake_ns);
+    if (!rows && !b->policy.preserve_ordering) {
+        struct batch_bucket *first = best;
+        best = NULL;
+        for (struct list *at = b->active.next; at != &b->active; at = at->next) {
+            struct batch_bucket *k = LIST_ENTRY(at, struct batch_bucket, where);
+            if (k == first || (best && !k->queue.less(rank_first(&k->queue), rank_first(&best->queue))))
+                continue;
+            uint64_t ready = ready_rows(b, k, &d.wake_ns);
+            if (ready) {
+                best = k;
+                rows = ready;
+            }
+        }
     }
-    return d;
+    return rows ? batcher__close(b, best, rows, batch) : d;
 }

@@ -10,8 +10,7 @@
 
 double batcher__promise_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows)
 {
-    double run = latency_ns(&k->latency, rows);
-    return run > 0 ? run * b->tail.margin + b->overhead_ns + 4 * b->overhead_spread_ns : 0;
+    return latency_ns(&k->latency, rows) * b->tail.margin;
 }
 
 #define OVERLOAD_RUNS 10   /* full batches after a refusal that count as overload */
@@ -117,7 +116,11 @@ static double overtaken_share(const struct batcher *b, const struct batch_bucket
 
 int batcher__promise(struct batcher *b, const struct batch_bucket *k, const struct batch_item *item, struct error *err)
 {
-    if (item->deadline_ns == SCHED_NEVER || !latency_known(&k->latency))
+    if (item->deadline_ns == SCHED_NEVER)
+        return 0;
+    if (item->deadline_ns <= b->now_ns)
+        return error_set(err, STATUS_DEADLINE, "the request's deadline had passed when it came to the queue; allow more time");
+    if (!latency_known(&k->latency))
         return 0;
     double left = (double)item->deadline_ns - (double)b->now_ns;
     double first, running;

@@ -129,10 +129,37 @@ def shortest():
                 f.write("f16 %x %s\n" % (bits, digits_of(np.format_float_scientific(v, unique=True))))
 
 
+def npy():
+    """Files by numpy; beside each NAME.npy the expected bytes NAME.bin: what the tensor holds in C order, little-endian."""
+    a = np.arange(24).reshape(2, 3, 4)
+    files = {"f4_c": a.astype("<f4") / 7, "f4_fortran": np.asfortranarray(a.astype("<f4") / 7), "i8_big": a.astype(">i8") - 12,
+             "u2_big_fortran": np.asfortranarray(a.astype(">u2")), "f2": (a / 7).astype("<f2"), "b1": (a % 3 == 0),
+             "scalar": np.float64(2.5), "empty": np.zeros((0, 3), np.int32), "u1": a.astype("u1"), "f8_1d": np.array([0.1, -1e300])}
+    for name, v in files.items():
+        v = np.asarray(v)
+        np.save(os.path.join(OUT, name + ".npy"), v)
+        with open(os.path.join(OUT, name + ".bin"), "wb") as f:
+            f.write(np.ascontiguousarray(v.astype(v.dtype.newbyteorder("<"))).tobytes())
+    with open(os.path.join(OUT, "v2.npy"), "wb") as f:
+        np.lib.format.write_array(f, files["f4_c"], version=(2, 0))
+    words = np.array([["a", "", "caf\u00e9"], ["\U0001f600x", "longer text", "z"]])
+    np.save(os.path.join(OUT, "unicode.npy"), words)
+    np.save(os.path.join(OUT, "unicode_big_fortran.npy"), np.asfortranarray(words.astype(words.dtype.newbyteorder(">"))))
+    np.save(os.path.join(OUT, "bytes.npy"), np.array([b"ab", b"", b"\xff\x00\x01"]))
+    with open(os.path.join(OUT, "unicode.bin"), "wb") as f:
+        for w in words.ravel():
+            f.write(struct.pack("<I", len(w.encode())) + w.encode())
+    np.save(os.path.join(OUT, "bad_object.npy"), np.array([1, None], object), allow_pickle=True)
+    np.save(os.path.join(OUT, "bad_complex.npy"), np.array([1j]))
+    np.save(os.path.join(OUT, "bad_struct.npy"), np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f4")]))
+    np.save(os.path.join(OUT, "bad_date.npy"), np.array(["2024-01-01"], "M8[D]"))
+
+
 def main():
     os.makedirs(OUT, exist_ok=True)
     decimals()
     shortest()
+    npy()
 
 
 if __name__ == "__main__":

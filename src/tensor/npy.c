@@ -127,8 +127,7 @@ static int read_key(struct scan *s, struct header *h, struct error *err)
         return bad_header("its header is not a dict of names and values", err);
     unsigned bit = str_eqz(key, "descr") ? 1 : str_eqz(key, "fortran_order") ? 2 : str_eqz(key, "shape") ? 4 : 0;
     if (!bit || (h->seen & bit))
-        return error_set(err, STATUS_INVALID, ".npy file: its header has an unknown or repeated key '%.*s'",
-                         NAME_ARG(key));
+        return error_set(err, STATUS_INVALID, ".npy file: its header has an unknown or repeated key '%.*s'", NAME_ARG(key));
     h->seen |= bit;
     if (bit == 1)
         return read_descr(s, h, err);
@@ -162,9 +161,9 @@ static enum dtype dtype_of(const struct header *h, size_t *each)
         char kind;
         uint8_t width;
         enum dtype dtype;
-    } types[] = {{'b', 1, DTYPE_BOOL},   {'i', 1, DTYPE_INT8},   {'i', 2, DTYPE_INT16},  {'i', 4, DTYPE_INT32},
-                 {'i', 8, DTYPE_INT64},  {'u', 1, DTYPE_UINT8},  {'u', 2, DTYPE_UINT16}, {'u', 4, DTYPE_UINT32},
-                 {'u', 8, DTYPE_UINT64}, {'f', 2, DTYPE_FP16},   {'f', 4, DTYPE_FP32},   {'f', 8, DTYPE_FP64}};
+    } types[] = {{'b', 1, DTYPE_BOOL},   {'i', 1, DTYPE_INT8},  {'i', 2, DTYPE_INT16},  {'i', 4, DTYPE_INT32},
+                 {'i', 8, DTYPE_INT64},  {'u', 1, DTYPE_UINT8}, {'u', 2, DTYPE_UINT16}, {'u', 4, DTYPE_UINT32},
+                 {'u', 8, DTYPE_UINT64}, {'f', 2, DTYPE_FP16},  {'f', 4, DTYPE_FP32},   {'f', 8, DTYPE_FP64}};
     *each = (size_t)h->width;
     if (h->kind == 'S')
         return DTYPE_BYTES;
@@ -334,8 +333,7 @@ int npy_read(struct slice file, struct tensor *out, struct error *err)
         return bad_header("it does not start with \\x93NUMPY and a version", err);
     unsigned major = file.p[6];
     if (major < 1 || major > 3 || file.p[7] != 0)
-        return error_set(err, STATUS_INVALID, ".npy file: its version is %u.%u; 1.0, 2.0 and 3.0 are read", major,
-                         file.p[7]);
+        return error_set(err, STATUS_INVALID, ".npy file: its version is %u.%u; 1.0, 2.0 and 3.0 are read", major, file.p[7]);
     len = (size_t)file.p[8] | (size_t)file.p[9] << 8;
     if (major > 1) {
         at = 12;
@@ -344,8 +342,7 @@ int npy_read(struct slice file, struct tensor *out, struct error *err)
         len = load_u32(file.p + 8);
     }
     if (len > file.n - at)
-        return error_set(err, STATUS_INVALID, ".npy file: its header says %zu bytes, but only %zu follow", len,
-                         file.n - at);
+        return error_set(err, STATUS_INVALID, ".npy file: its header says %zu bytes, but only %zu follow", len, file.n - at);
     struct scan s = {(const char *)file.p + at, (const char *)file.p + at + len};
     int rc = read_dict(&s, &h, err);
     if (!rc)
@@ -420,10 +417,9 @@ static void write_bf16(const struct tensor *t, struct buf *out)
 int npy_write(const struct tensor *t, struct buf *out, struct error *err)
 {
     static const char *const descr[DTYPE_COUNT] = {
-        [DTYPE_BOOL] = "|b1",   [DTYPE_UINT8] = "|u1", [DTYPE_UINT16] = "<u2", [DTYPE_UINT32] = "<u4",
-        [DTYPE_UINT64] = "<u8", [DTYPE_INT8] = "|i1",  [DTYPE_INT16] = "<i2",  [DTYPE_INT32] = "<i4",
-        [DTYPE_INT64] = "<i8",  [DTYPE_FP16] = "<f2",  [DTYPE_FP32] = "<f4",   [DTYPE_FP64] = "<f8",
-        [DTYPE_BF16] = "<f4"};
+        [DTYPE_BOOL] = "|b1", [DTYPE_UINT8] = "|u1", [DTYPE_UINT16] = "<u2", [DTYPE_UINT32] = "<u4", [DTYPE_UINT64] = "<u8",
+        [DTYPE_INT8] = "|i1", [DTYPE_INT16] = "<i2", [DTYPE_INT32] = "<i4",  [DTYPE_INT64] = "<i8",  [DTYPE_FP16] = "<f2",
+        [DTYPE_FP32] = "<f4", [DTYPE_FP64] = "<f8",  [DTYPE_BF16] = "<f4"};
     char text[32];
     size_t width, bad;
     if (t->dtype == DTYPE_BYTES) {

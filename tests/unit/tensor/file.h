@@ -25,6 +25,9 @@ static inline struct slice test_file(const char *name)
     return slice_borrow(p, n);
 }
 
-static inline void test_file_free(struct slice s) { free((void *)s.p); }
+static inline void test_file_free(struct slice s)
+{
+    free((void *)s.p);
+}
 
 #endif

@@ -155,11 +155,79 @@ def npy():
     np.save(os.path.join(OUT, "bad_date.npy"), np.array(["2024-01-01"], "M8[D]"))
 
 
+def pictures():
+    """A small smooth picture in every format; beside each NAME.EXT Pillow's RGB bytes NAME_EXT.rgb, and resized ones."""
+    from PIL import Image
+
+    y, x = np.mgrid[0:31, 0:45]
+    rgb = np.stack([x * 255 // 44, y * 255 // 30, (x + 2 * y) * 255 // 104], -1).astype(np.uint8)
+    rgb[8:16, 10:20] = (200, 30, 60)
+    im = Image.fromarray(rgb)
+    alpha = np.dstack([rgb, (x * 5 % 256).astype(np.uint8)])
+    saved = {"photo.jpg": (im, dict(quality=92)), "progressive.jpg": (im, dict(quality=90, progressive=True)),
+             "sampling444.jpg": (im, dict(quality=90, subsampling=0)), "grey.jpg": (im.convert("L"), dict(quality=90)),
+             "cmyk.jpg": (im.convert("CMYK"), dict(quality=95)), "photo.png": (im, {}), "alpha.png": (Image.fromarray(alpha), {}),
+             "palette.png": (im.quantize(16), {}), "grey.png": (im.convert("L"), {}), "bits.png": (im.convert("1"), {}),
+             "lossless.webp": (im, dict(lossless=True)), "lossy.webp": (im, dict(quality=90)),
+             "alpha.webp": (Image.fromarray(alpha), dict(lossless=True, exact=True))}
+    for name, (picture, options) in saved.items():
+        path = os.path.join(OUT, name)
+        picture.save(path, **options)
+        with open(os.path.join(OUT, name.replace(".", "_") + ".rgb"), "wb") as f:
+            f.write(Image.open(path).convert("RGB").tobytes())
+    im.save(os.path.join(OUT, "animated.webp"), save_all=True, append_images=[im.rotate(90)], duration=10)
+    for w, h in ((20, 13), (45, 7), (97, 64), (1, 1), (33, 31)):
+        with open(os.path.join(OUT, "bilinear_%dx%d.rgb" % (w, h)), "wb") as f:
+            f.write(im.resize((w, h), Image.Resampling.BILINEAR).tobytes())
+    for w, h in ((20, 13), (15, 31)):  # area means by the definition, in exact steps
+        a = rgb.astype(float)
+        for axis, out in ((0, h), (1, w)):
+            n = a.shape[axis]
+            m = np.array([[max(0, min(k + 1, (i + 1) * n / out) - max(k, i * n / out)) for k in range(n)] for i in range(out)])
+            a = np.moveaxis(np.tensordot(m / m.sum(1, keepdims=True), a, (1, axis)), 0, axis)
+        with open(os.path.join(OUT, "area_%dx%d.rgb" % (w, h)), "wb") as f:
+            f.write(np.clip(np.rint(a), 0, 255).astype(np.uint8).tobytes())
+    # plain bilinear by the definition (OpenCV's INTER_LINEAR): the four pixels around the mapped centre
+    for w, h in ((20, 13), (70, 50)):
+        sx = np.clip((np.arange(w) + 0.5) * 45 / w - 0.5, 0, 44)
+        sy = np.clip((np.arange(h) + 0.5) * 31 / h - 0.5, 0, 30)
+        x0, y0 = np.floor(sx).astype(int), np.floor(sy).astype(int)
+        x1, y1 = np.minimum(x0 + 1, 44), np.minimum(y0 + 1, 30)
+        fx, fy = (sx - x0)[None, :, None], (sy - y0)[:, None, None]
+        a = rgb.astype(float)
+        v = (a[y0][:, x0] * (1 - fx) + a[y0][:, x1] * fx) * (1 - fy) + (a[y1][:, x0] * (1 - fx) + a[y1][:, x1] * fx) * fy
+        with open(os.path.join(OUT, "plain_%dx%d.rgb" % (w, h)), "wb") as f:
+            f.write(np.rint(v).astype(np.uint8).tobytes())
+    mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+    v = (rgb.astype(np.float32) * np.float32(1 / 255) - mean) / std
+    with open(os.path.join(OUT, "normalised_chw.bin"), "wb") as f:
+        f.write(np.ascontiguousarray(v.transpose(2, 0, 1)).astype("<f4").tobytes())
+
+
+def sounds():
+    """A quarter of a second of two tones in every format; beside each NAME.EXT the mean of the channels as soundfile reads it."""
+    import soundfile
+
+    t = np.arange(2000) / 8000
+    stereo = np.stack([0.5 * np.sin(2 * np.pi * 440 * t), 0.3 * np.sin(2 * np.pi * 1000 * t)], 1)
+    files = {"tone16.wav": ("WAV", "PCM_16", stereo), "tone24.wav": ("WAV", "PCM_24", stereo[:, 0]), "tonef.wav": ("WAV", "FLOAT", stereo),
+             "tone.flac": ("FLAC", "PCM_16", stereo), "tone.aiff": ("AIFF", "PCM_16", stereo[:, 1]), "tone.au": ("AU", "ULAW", stereo[:, 0]), "tone.caf": ("CAF", "ALAC_16", stereo),
+             "tone.ogg": ("OGG", "VORBIS", stereo), "tone.mp3": ("MP3", "MPEG_LAYER_III", stereo)}
+    for name, (kind, subtype, v) in files.items():
+        path = os.path.join(OUT, name)
+        soundfile.write(path, v, 8000, format=kind, subtype=subtype)
+        got, rate = soundfile.read(path, dtype="float32", always_2d=True)
+        with open(os.path.join(OUT, name.replace(".", "_") + ".f32"), "wb") as f:
+            f.write(got.mean(1, dtype=np.float32).astype("<f4").tobytes())
+
+
 def main():
     os.makedirs(OUT, exist_ok=True)
     decimals()
     shortest()
     npy()
+    pictures()
+    sounds()
 
 
 if __name__ == "__main__":

@@ -145,7 +145,8 @@ static void views_and_references(void **state)
 static void written_as_numpy_writes(void **state)
 {
     (void)state;
-    static const char *const names[] = {"f4_c.npy", "f2.npy", "b1.npy", "u1.npy", "scalar.npy", "empty.npy", "f8_1d.npy", "bytes.npy"};
+    static const char *const names[] = {"f4_c.npy",   "f2.npy",    "b1.npy",    "u1.npy",
+                                        "scalar.npy", "empty.npy", "f8_1d.npy", "bytes.npy"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         struct slice file = test_file(names[i]);
         struct tensor t;

@@ -52,9 +52,14 @@ class Server:
                                         env={**os.environ, **(env or {})})
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        self.wait_for_address("admin")
-        if wait == "ready":
-            self.wait_ready()
+        try:
+            self.wait_for_address("admin")
+            if wait == "ready":
+                self.wait_ready()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
 
     def _read(self):
         for line in self.process.stderr:

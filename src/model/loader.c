@@ -472,11 +472,15 @@ void registry__unload_run(struct work *w)
                 registry__state(ev, VERSION_DRAINING, "running requests may finish");
             }
         }
-        e->unloading = true;
         os_mutex_unlock(&r->lock);
         registry__publish(r);
         model_version_unref(drop);
     } while (drop);
+    /* From here on the last version to go ends the unload, and a new load may begin at once: nothing of the entry may be touched
+     * after it. So this is set only when all are dropped. */
+    os_mutex_lock(&r->lock);
+    e->unloading = true;
+    os_mutex_unlock(&r->lock);
     registry__unload_check(r, e, NULL);
 }
 

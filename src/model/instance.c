@@ -46,7 +46,7 @@ static void serve_batch(struct instance *i, struct list *batch, uint32_t run_id,
     batch_run(i);
     os_mutex_lock(&v->lock);
     i->n_slots = 0;
-    batcher_finish(v->batcher, i->run_id, os_monotonic_ns(), i->learned_ns);
+    batcher_finish(v->batcher, i->run_id, os_monotonic_ns(), i->learned_ns); /* unless answer_members did; it ignores 0 */
     os_mutex_unlock(&v->lock);
     model_version_unref(v);
     os_mutex_lock(&v->lock);

@@ -131,7 +131,7 @@ struct batch_decision batcher_next(struct batcher *b, uint64_t now_ns, uint32_t 
  * is the time from batcher_next to here: gathering and slicing keep an instance as busy as running. To be called for every
  * batch handed out, before its answers go out (else the first new request of an answered client comes before the news that
  * it was answered, and isn't recognised as its return) and before batcher_next is asked on behalf of the same instance.
- * Unknown ids are ignored. */
+ * 0 and unknown ids are ignored. */
 void batcher_finish(struct batcher *b, uint32_t run_id, uint64_t now_ns, uint64_t run_ns);
 
 /* When the caller should call batcher_expire although no instance is free. SCHED_NEVER: nothing queued expires. */

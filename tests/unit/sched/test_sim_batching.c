@@ -30,8 +30,8 @@ static struct sim_result greedy(struct sim_config c)
 /* The most rows per second that any fixed policy of the grid serves. */
 static double best_fixed_rate(struct sim_config c)
 {
-    static const uint32_t size[] = {1, 2, 4, 6, 8, 12, 16, 24, 32};
-    static const uint32_t delay_us[] = {50, 100, 200, 400, 800, 1600, 5000};
+    static const uint32_t size[] = {1, 4, 8, 16, 32};
+    static const uint32_t delay_us[] = {100, 400, 1600, 5000};
     c.seconds = c.warmup_s + 0.5 * (c.seconds - c.warmup_s);
     double best = greedy(c).rows_per_s;
     for (size_t i = 0; i < COUNT_OF(size); i++)

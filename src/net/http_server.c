@@ -118,14 +118,18 @@ static void accept_again(struct loop_timer *t)
     accept_set(w, false);
 }
 
-/* Close idle connections, the longest idle first. True when there were any. */
+/* Close idle connections that have had an answer, the longest idle first. True when there were any. */
 static bool reap_idle(struct http_worker *w)
 {
     int n = 0;
-    struct list *node;
-    while (n < REAP_BATCH && (node = list_first(&w->idle))) {
-        http__conn_close(LIST_ENTRY(node, struct conn, idle_node));
-        n++;
+    LIST_EACH(node, &w->idle)
+    {
+        struct conn *c = LIST_ENTRY(node, struct conn, idle_node);
+        if (!c->served)
+            continue;
+        http__conn_close(c);
+        if (++n == REAP_BATCH)
+            break;
     }
     return n > 0;
 }
@@ -133,6 +137,8 @@ static bool reap_idle(struct http_worker *w)
 static void out_of_descriptors(struct http_worker *w, int listen_fd)
 {
     struct os_addr peer;
+    if (!os_sock_wait(listen_fd, false, 0))
+        return; /* accept(2) takes its descriptor before it looks whether anybody waits */
     http__limit(w, LIMIT_DESCRIPTORS);
     if (reap_idle(w))
         return; /* level-triggered: we are called again */

@@ -1,6 +1,7 @@
 /* The HTTP server over real sockets: what goes in and the bytes that must come out. */
 #include "net_util.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "os/thread.h"
@@ -905,6 +906,93 @@ static void test_addresses(void **state)
     assert_int_equal(http_server_start(&o, &second, &err), STATUS_INVALID);
 }
 
+/* --- descriptors run out --- */
+
+static int filler[4096];
+static size_t n_filler;
+static struct rlimit old_limit;
+
+static void fill_descriptors(void)
+{
+    struct rlimit l;
+    getrlimit(RLIMIT_NOFILE, &old_limit);
+    l = old_limit;
+    l.rlim_cur = 256;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &l), 0);
+    n_filler = 0;
+    int fd;
+    while ((fd = dup(0)) >= 0)
+        filler[n_filler++] = fd;
+    assert_int_equal(errno, EMFILE);
+}
+
+static void free_descriptors(void)
+{
+    while (n_filler)
+        close(filler[--n_filler]);
+    setrlimit(RLIMIT_NOFILE, &old_limit);
+}
+
+static void connect_fd(int fd)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)strtoul(strrchr(address, ':') + 1, NULL, 10))};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+}
+
+static void test_out_of_descriptors(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b);
+    int idle = tcp_connect(address), second = socket(AF_INET, SOCK_STREAM, 0), third = socket(AF_INET, SOCK_STREAM, 0);
+    send_z(idle, "GET /hi HTTP/1.1\r\n" HOST "\r\n");
+    assert_true(recv_until(idle, &b, "hi"));
+    fill_descriptors();
+    /* an idle connection gives way to a new one */
+    connect_fd(second);
+    send_z(second, "GET /park HTTP/1.1\r\n" HOST "\r\n");
+    WAIT_FOR(parked);
+    assert_true(recv_until(idle, &b, NULL));
+    assert_true(counter(metrics, "inferd_http_limit_total{listener=\"test\",limit=\"descriptors\"} ") >= 1);
+    /* nobody is idle: the next one is told at once, and accepting pauses */
+    connect_fd(third);
+    assert_true(wait_readable(third, 5000));
+    char c;
+    assert_int_equal(recv(third, &c, 1, 0), 0);
+    free_descriptors();
+    /* ... and recovers */
+    talk("GET /hi HTTP/1.1\r\n" HOST CLOSE "\r\n", OK("2") CLOSE "\r\nhi");
+    loop_post(parked->loop, &answer_task);
+    assert_true(recv_until(second, &b, "parked"));
+    close(idle);
+    close(second);
+    close(third);
+    buf_release(&b);
+}
+
+/* A hundred clients announce 64 MB each and send a byte: under 80 KiB each. */
+static void test_announced_bodies_cost_nothing(void **state)
+{
+    (void)state;
+    enum { N = 100 };
+    int fd[N];
+    struct http_limits l = defaults();
+    l.max_body_memory = N * 80 << 10;
+    start(&l);
+    for (int i = 0; i < N; i++) {
+        fd[i] = tcp_connect(address);
+        send_z(fd[i], "POST /x HTTP/1.1\r\n" HOST "Content-Length: 67108864\r\n\r\nx");
+    }
+    WAIT_FOR(headers_seen == N);
+    for (int i = 0; i < N; i++) {
+        assert_false(wait_readable(fd[i], 0)); /* nobody was refused */
+        close(fd[i]);
+    }
+    WAIT_FOR(completed == N);
+    assert_int_equal(counter(metrics, "inferd_http_limit_total{listener=\"test\",limit=\"body_memory\"} "), 0);
+}
+
 /* Two workers, many connections, requests answered from another thread: for the thread sanitizer. */
 static void *hammer(void *arg)
 {
@@ -971,6 +1059,8 @@ int main(void)
         OWN(test_unix_socket),
         OWN(test_addresses),
         OWN(test_many_connections),
+        T(test_out_of_descriptors),
+        OWN(test_announced_bodies_cost_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ struct http_request {
     void (*on_gone)(struct http_request *r);
     void *user;                        /* handler's own state */
     uint64_t body_limit_bytes;         /* on_headers may lower or raise it from the server's default */
-    const char *allow;        /* constant, for the Allow header of a 405 reply; NULL: none */
+    const char *allow;                 /* constant, for the Allow header of a 405 reply; NULL: none */
     struct str log_model, log_version; /* for the access log; borrowed until on_complete */
 };
 

@@ -10,6 +10,7 @@
 
 #include <stdatomic.h>
 
+#include "base/check.h"
 #include "base/list.h"
 #include "base/rand.h"
 #include "net/http.h"

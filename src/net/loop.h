@@ -54,7 +54,10 @@ uint64_t loop_now_ns(const struct loop *l);
 /* Read the clock again now (after long work). */
 uint64_t loop_update_now(struct loop *l);
 
+/* Watch w->fd; `interest`: LOOP_READ, LOOP_WRITE, LOOP_NO_RDHUP or 0. `w` must stay valid until removed. STATUS_IO and others
+ * of the system. */
 int loop_fd_add(struct loop *l, struct loop_fd *w, uint32_t interest, struct error *err) MUST_CHECK;
+/* Change the interest; free when it is the same. */
 void loop_fd_set(struct loop *l, struct loop_fd *w, uint32_t interest);
 void loop_fd_remove(struct loop *l, struct loop_fd *w); /* does not close it; pending events of this iteration are dropped */
 

@@ -1,0 +1,224 @@
+/* net_server.h: the server under test, with handlers that a path chooses, for the tests of the HTTP server. */
+#ifndef TESTS_NET_SERVER_H
+#define TESTS_NET_SERVER_H
+
+#include "net_util.h"
+
+/* --- a server with scripted handlers --- */
+
+static struct http_server *server;
+static struct metrics *metrics;
+static char address[128];
+static _Atomic int gone, completed, last_status, headers_seen;
+static _Atomic(struct http_request *) parked; /* /park: answered by the test */
+static struct loop_task answer_task;
+
+static inline void reply_text(struct http_request *r, int status, struct str s)
+{
+    struct slice body = slice_borrow(s.p, s.n);
+    http_reply(r, status, "text/plain", NULL, 0, &body, 1);
+}
+
+static inline void on_gone(struct http_request *r)
+{
+    gone++;
+    if (str_eqz(r->path, "/park-answer-when-gone"))
+        reply_text(r, 200, STR("late"));
+    else if (str_eqz(r->path, "/stream"))
+        http_stream_end(r);
+}
+
+static inline void answer_parked(struct loop_task *t)
+{
+    (void)t;
+    struct http_request *r = atomic_exchange(&parked, NULL);
+    reply_text(r, 200, STR("parked"));
+}
+
+/* /stream?N: N pieces of 1000 bytes, as fast as the client takes them */
+static inline void stream_more(struct http_request *r)
+{
+    size_t *left = r->user;
+    static const char piece[1000] = {[0 ... 999] = 's'};
+    while (*left) {
+        --*left;
+        if (!http_stream_write(r, slice_borrow(piece, sizeof piece)))
+            return;
+    }
+    http_stream_end(r);
+}
+
+static inline void stream(struct http_request *r)
+{
+    size_t *left = arena_alloc(r->arena, sizeof *left);
+    uint64_t n;
+    assert_true(str_to_u64(r->query, &n));
+    *left = n;
+    r->user = left;
+    http_stream_begin(r, 200, "text/plain", NULL, 0, stream_more);
+    stream_more(r);
+}
+
+static inline int on_headers(void *ctx, struct http_request *r, struct error *err)
+{
+    (void)ctx;
+    headers_seen++;
+    r->on_gone = on_gone;
+    if (str_eqz(r->path, "/small"))
+        r->body_limit_bytes = 10;
+    if (str_eqz(r->path, "/forbidden"))
+        return error_set(err, STATUS_FORBIDDEN, "not for you");
+    return 0;
+}
+
+static inline void describe(struct http_request *r)
+{
+    struct buf b;
+    buf_init(&b);
+    buf_printf(&b, "%.*s %.*s?%.*s id=%.*s tp=%.*s n=%zu align=%zu peer=%d body=", STR_ARG(r->method_text), STR_ARG(r->path),
+               STR_ARG(r->query), STR_ARG(r->request_id), STR_ARG(r->traceparent), r->n_headers,
+               (size_t)(uintptr_t)r->body.p % 64, r->peer.n > 9 && memcmp(r->peer.p, "127.0.0.1", 9) == 0);
+    buf_append(&b, r->body.p, r->body.n);
+    char *copy = arena_alloc(r->arena, b.n);
+    memcpy(copy, b.p, b.n);
+    reply_text(r, 200, (struct str){copy, b.n});
+    buf_release(&b);
+}
+
+static inline void on_request(void *ctx, struct http_request *r)
+{
+    (void)ctx;
+    if (str_eqz(r->path, "/hi"))
+        reply_text(r, 200, STR("hi"));
+    else if (str_starts(r->path, STR("/park")))
+        parked = r;
+    else if (str_eqz(r->path, "/stream"))
+        stream(r);
+    else if (str_eqz(r->path, "/busy"))
+        http_reply_error(r, STATUS_EXHAUSTED, "queue full", 7);
+    else if (str_eqz(r->path, "/nothing"))
+        http_reply(r, 204, NULL, NULL, 0, NULL, 0);
+    else if (str_eqz(r->path, "/abort")) {
+        http_stream_begin(r, 200, "text/plain", NULL, 0, NULL);
+        http_stream_write(r, slice_borrow("part", 4));
+        http_stream_abort(r);
+    } else if (str_eqz(r->path, "/echo")) {
+        struct slice body = r->body.owner ? slice_of(r->body.owner, 0, r->body.n) : slice_borrow("", 0);
+        http_reply(r, 200, "application/octet-stream", NULL, 0, &body, 1);
+    } else
+        describe(r);
+}
+
+static inline const char *on_error(void *ctx, struct http_request *r, int status, const char *text, struct buf *body)
+{
+    (void)ctx;
+    buf_printf(body, "{\"error\":\"%s\",\"known\":%d,\"status\":%d}", text, r != NULL, status);
+    return "application/json";
+}
+
+static inline void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
+{
+    (void)ctx;
+    (void)now_ns;
+    last_status = r->reply_status;
+    completed++;
+}
+
+static inline void start_on(const struct http_limits *limits, uint32_t threads, const char *const *listen_on, size_t n)
+{
+    struct error err;
+    struct http_server_options o = {.listen = listen_on,
+                                    .n_listen = n,
+                                    .threads = threads,
+                                    .name = "test",
+                                    .server_header = NULL,
+                                    .limits = *limits,
+                                    .handler = {on_headers, on_request, on_error, on_complete, NULL}};
+    gone = completed = headers_seen = 0;
+    parked = NULL;
+    answer_task.run = answer_parked;
+    metrics = metrics_create();
+    o.metrics = metrics;
+    if (http_server_start(&o, &server, &err))
+        fail_msg("%s", err.text);
+    snprintf(address, sizeof address, "%s", http_server_address(server, 0));
+}
+
+static inline void start(const struct http_limits *limits)
+{
+    start_on(limits, 1, (const char *const[]){"127.0.0.1:0"}, 1);
+}
+
+static inline struct http_limits defaults(void)
+{
+    struct http_limits l;
+    http_limits_default(&l);
+    return l;
+}
+
+static inline int stop(void **state)
+{
+    (void)state;
+    if (server)
+        http_server_stop(server);
+    metrics_destroy(metrics);
+    server = NULL;
+    metrics = NULL;
+    return 0;
+}
+
+static inline int start_default(void **state)
+{
+    (void)state;
+    struct http_limits l = defaults();
+    start(&l);
+    return 0;
+}
+
+/* --- helpers --- */
+
+/* Replace the value of each Date header, and the request id, by stars. */
+static inline void mask(struct buf *b)
+{
+    char *at = (char *)(uintptr_t)buf_z(b);
+    while ((at = strstr(at, "Date: ")))
+        for (at += 6; *at && *at != '\r'; at++)
+            *at = '*';
+}
+
+#define DATE  "Date: *****************************\r\n"
+#define OK(n) "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: " n "\r\n" DATE
+
+/* Send `in`, close our writing half when `half`, and compare everything until the server closes. */
+static inline void talk_bytes(const char *in, size_t n, bool half, const char *want)
+{
+    struct buf b;
+    buf_init(&b);
+    int fd = tcp_connect(address);
+    send_all(fd, in, n);
+    if (half)
+        assert_int_equal(shutdown(fd, SHUT_WR), 0);
+    if (!recv_until(fd, &b, NULL))
+        fail_msg("not closed after: %s", buf_z(&b));
+    mask(&b);
+    assert_string_equal(buf_z(&b), want);
+    close(fd);
+    buf_release(&b);
+}
+
+static inline void talk(const char *in, const char *want)
+{
+    talk_bytes(in, strlen(in), false, want);
+}
+
+#define HOST  "Host: h\r\n"
+#define CLOSE "Connection: close\r\n"
+
+#define ERR(line, text, known, status, length)                                                                                 \
+    "HTTP/1.1 " line "\r\nContent-Type: application/json\r\nContent-Length: " length "\r\n" DATE CLOSE                         \
+    "\r\n{\"error\":\"" text "\",\"known\":" known ",\"status\":" status "}"
+
+#define SERVED(f) cmocka_unit_test_setup_teardown(f, start_default, stop)
+#define OWN(f)    cmocka_unit_test_teardown(f, stop)
+
+#endif

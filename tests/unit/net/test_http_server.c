@@ -1,6 +1,8 @@
 /* The HTTP server over real sockets, the protocol: what goes in and the bytes that must come out. */
 #include "net_server.h"
 
+#include <pthread.h>
+
 static void test_keep_alive_and_close(void **state)
 {
     (void)state;

@@ -257,7 +257,7 @@ static void *copy(struct arena *a, const void *p, size_t n, size_t size)
 int contract_merge(const struct engine_contract *file, const struct model_config *cfg, struct arena *a, struct contract *out,
                    struct error *err)
 {
-    *out = (struct contract){.c = *file};
+    *out = (struct contract){.c = *file, .bucket_mask = UINT64_MAX};
     if (file->n_inputs > INFER_IO_MAX || file->n_outputs > INFER_IO_MAX)
         return error_set(err, STATUS_INVALID, "the model has %zu inputs and %zu outputs: at most %d of each are served",
                          file->n_inputs, file->n_outputs, INFER_IO_MAX);

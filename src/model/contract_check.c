@@ -189,7 +189,7 @@ uint64_t contract_bucket(const struct contract *c, const struct tensor *inputs)
             key.dim[d] = s.dim[d];
         h = hash_bytes(&key, sizeof key, h);
     }
-    return h;
+    return h & c->bucket_mask;
 }
 
 int contract_check(const struct contract *c, struct infer *inf, struct error *err)

@@ -49,6 +49,7 @@ struct contract {
     uint32_t max_batch;       /* 0: dim 0 is not a batch axis of ours */
     bool max_batch_declared;  /* by the config, not by us */
     bool pads;
+    uint64_t bucket_mask;    /* ANDed onto shape classes: all ones; tests make classes collide by 0 */
     bool uniform;            /* every request has the same shape class: no optional input, no dynamic dim behind the batch */
     struct input_rule *in;   /* [c.n_inputs] */
     struct output_rule *out; /* [c.n_outputs] */

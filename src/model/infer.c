@@ -152,8 +152,9 @@ int infer_submit(struct infer *inf, struct error *err)
     struct model_version *v = inf->version;
     ASSERT(inf->done && v);
     int rc = check_serving(v, err);
-    if (!rc)
-        rc = fault_point("queue_push");
+    int fault = rc ? 0 : fault_point("queue_push");
+    if (fault)
+        rc = error_set(err, fault, "a fault was injected");
     if (!rc)
         rc = contract_check(&v->contract, inf, err);
     if (rc)

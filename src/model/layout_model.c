@@ -297,6 +297,19 @@ int repo_wanted(const struct repo_model *m, const struct model_config *cfg, bool
     return 0;
 }
 
+uint64_t repo_fingerprint(const struct repo_model *m, uint64_t *newest_ns)
+{
+    uint64_t h = m->fingerprint ^ (m->problem != NULL);
+    *newest_ns = m->newest_ns;
+    for (size_t i = 0; i < m->n_versions; i++) {
+        const struct repo_version *v = &m->versions[i];
+        h = hash_bytes(v->name.p, v->name.n, h);
+        h = hash_bytes(&v->fingerprint, sizeof v->fingerprint, h);
+        *newest_ns = MAX_OF(*newest_ns, v->newest_ns);
+    }
+    return h ? h : 1;
+}
+
 static bool root_has(const struct repo_root *root, struct str name)
 {
     char dir[256];

@@ -60,6 +60,9 @@ int repo_scan(const struct repo *r, struct arena *a, struct repo_model **out, si
 /* The same for one model. NOT_FOUND when no root has it. */
 int repo_find(const struct repo *r, struct str name, struct arena *a, struct repo_model *out, struct error *err) MUST_CHECK;
 
+/* Over the model's folder and all its versions; never 0. *newest_ns: the latest change in it, wall clock. */
+uint64_t repo_fingerprint(const struct repo_model *m, uint64_t *newest_ns);
+
 /* Does any root have a folder of this (valid) name: one system call a root. */
 bool repo_has(const struct repo *r, struct str name);
 

@@ -371,6 +371,9 @@ static int load_model(struct registry *r, struct entry *e, struct arena *a, stru
     int rc = repo_find(&r->repo, str_of(e->name), a, &m, err);
     if (!rc && m.problem)
         rc = error_set(err, STATUS_INVALID, "model \"%s\": %s", e->name, m.problem);
+    uint64_t newest_ns;
+    if (!rc && r->o.mode == REGISTRY_POLL && repo_fingerprint(&m, &newest_ns) != e->tried)
+        rc = error_set(err, STATUS_AGAIN, "the files of model \"%s\" changed after they had settled: waiting again", e->name);
     for (size_t i = 0; !rc && i < m.n_warnings; i++)
         LOG(r->o.log, LOG_WARN, "model_folder", LOG_S("model", e->name), LOG_S("warning", m.warnings[i]));
     if (!rc)

@@ -126,6 +126,7 @@ static bool picture_entry(struct snapshot *s, struct snap_model *m, const struct
         m->versions[m->n_versions++] = (struct snap_version){.name = copy(&s->arena, ev->name),
                                                              .reason = copy(&s->arena, ev->reason),
                                                              .state = ev->state,
+                                                             .since_ns = ev->since_ns,
                                                              .v = ev->v ? model_version_ref(ev->v) : NULL};
     }
     return map_put(&s->by_name, m->name, m) == 0;
@@ -228,7 +229,7 @@ static void index_model(const struct snap_model *m, bool ready_only, void (*row)
     for (size_t i = 0; i < m->n_versions; i++) {
         const struct snap_version *v = &m->versions[i];
         bool hung = v->v && atomic_load_explicit(&v->v->hung, memory_order_acquire);
-        struct index_row out = {m->name, v->name, v->state, v->reason};
+        struct index_row out = {m->name, v->name, v->state, v->since_ns, v->reason};
         if (hung)
             out.state = VERSION_FAILED, out.reason = STR("an instance has stopped answering");
         if (!ready_only || out.state == VERSION_READY)

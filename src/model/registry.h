@@ -32,6 +32,7 @@ enum version_state {
 };
 const char *version_state_name(enum version_state s); /* Triton's words: "UNAVAILABLE", "LOADING", "READY", "UNLOADING" */
 
+/* All that it points to must live as long as the registry. */
 struct registry_options {
     const char *const *roots; /* repository folders, or a lone model file or model folder each */
     size_t n_roots;
@@ -104,6 +105,9 @@ struct version_stats {
     uint64_t pending; /* queued + running requests */
 };
 void model_version_stats(const struct model_version *v, struct version_stats *out);
+/* How long a request that came now would wait for its answer, as well as the batcher knows; 0: unknown. For Retry-After. Any
+ * thread; takes the queue's lock shortly. */
+uint64_t model_version_backlog_ns(struct model_version *v);
 
 /* Protocols that carry inference, as the `protocol` label of metrics. */
 enum model_protocol { MODEL_PROTOCOL_HTTP, MODEL_PROTOCOL_GRPC, MODEL_PROTOCOL_OPENAI, MODEL_PROTOCOL_COUNT };
@@ -118,6 +122,7 @@ void model_version_record(struct model_version *v, enum model_protocol protocol,
 struct index_row {
     struct str model, version; /* version empty: the model has no loaded version */
     enum version_state state;
+    uint64_t since_ns; /* in this state since then, monotonic; 0: never loaded */
     struct str reason;
 };
 /* From memory, never from disk. `model` empty: all. Also lists, in poll and explicit mode, models known but not loaded. */

@@ -15,22 +15,6 @@
 #include "model/registry_priv.h"
 #include "os/clock.h"
 
-struct seen {
-    uint64_t fingerprint, newest_ns;
-};
-
-static struct seen look_at(const struct repo_model *m)
-{
-    struct seen s = {m->fingerprint ^ (m->problem != NULL), m->newest_ns};
-    for (size_t i = 0; i < m->n_versions; i++) {
-        const struct repo_version *v = &m->versions[i];
-        s.fingerprint = hash_bytes(v->name.p, v->name.n, s.fingerprint);
-        s.fingerprint = hash_bytes(&v->fingerprint, sizeof v->fingerprint, s.fingerprint);
-        s.newest_ns = MAX_OF(s.newest_ns, v->newest_ns);
-    }
-    return s;
-}
-
 static bool named(const struct registry *r, struct str name)
 {
     if (r->o.mode != REGISTRY_EXPLICIT)
@@ -57,13 +41,13 @@ static void start(struct registry *r, struct entry *e, bool load, bool first)
 }
 
 /* Has the model been still for long enough? Lock held. */
-static bool settled(struct registry *r, struct entry *e, const struct seen *s, bool first, uint64_t now)
+static bool settled(struct registry *r, struct entry *e, uint64_t newest_ns, bool first, uint64_t now)
 {
     if (r->o.mode != REGISTRY_POLL || !r->o.poll_settle_ns)
         return true;
     if (first) {
         uint64_t wall = os_wall_ns();
-        e->seen_since_ns = wall > s->newest_ns && wall - s->newest_ns >= r->o.poll_settle_ns ? 0 : now;
+        e->seen_since_ns = wall > newest_ns && wall - newest_ns >= r->o.poll_settle_ns ? 0 : now;
     }
     bool still = !e->seen_since_ns || now - e->seen_since_ns >= r->o.poll_settle_ns;
     r->unsettled |= !still;
@@ -75,10 +59,9 @@ static void enter_model(struct registry *r, const struct repo_model *m, bool fir
     struct entry *e = registry__entry(r, m->name, true);
     if (!e)
         return;
-    struct seen s = look_at(m);
-    bool fresh = !e->seen || first; /* never seen: its own times are all there is */
-    if (e->gone || s.fingerprint != e->seen) {
-        e->seen = s.fingerprint;
+    uint64_t newest_ns, fingerprint = repo_fingerprint(m, &newest_ns);
+    if (e->gone || fingerprint != e->seen) {
+        e->seen = fingerprint;
         e->seen_since_ns = now;
     }
     e->gone = false;
@@ -89,7 +72,7 @@ static void enter_model(struct registry *r, const struct repo_model *m, bool fir
         e->required = r->o.strict_readiness;
     if (!e->selected || e->busy)
         return;
-    if (!settled(r, e, &s, fresh && first, now)) {
+    if (!settled(r, e, newest_ns, first, now)) {
         if (list_empty(&e->versions))
             snprintf(e->reason, sizeof e->reason, "%s", "waiting until its files have settled");
         return;

@@ -252,3 +252,13 @@ void model_version_stats(const struct model_version *v, struct version_stats *ou
         v->ops->memory(v->engine, &out->memory);
     out->pending = atomic_load_explicit(&v->pending, memory_order_relaxed);
 }
+
+uint64_t model_version_backlog_ns(struct model_version *v)
+{
+    if (!v->batcher)
+        return 0;
+    os_mutex_lock(&v->lock);
+    uint64_t ns = batcher_backlog_ns(v->batcher, v->n_instances);
+    os_mutex_unlock(&v->lock);
+    return ns;
+}

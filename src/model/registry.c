@@ -258,13 +258,11 @@ int registry_versions(struct registry *r, struct str model, void (*each)(void *c
     return rc;
 }
 
-/* What destroy releases: everything that init set up. */
-static void release(struct registry *r)
+static void free_entries(struct registry *r)
 {
-    struct list *l;
-    snapshot_unref(atomic_load(&r->box.current));
-    while ((l = list_pop_front(&r->entries))) {
-        struct entry *e = LIST_ENTRY(l, struct entry, link);
+    for (struct list *it = r->entries.next, *after = NULL; it != &r->entries; it = after) {
+        struct entry *e = LIST_ENTRY(it, struct entry, link);
+        after = it->next;
         for (struct list *k = e->versions.next, *next = NULL; k != &e->versions; k = next) {
             struct entry_version *ev = LIST_ENTRY(k, struct entry_version, link);
             next = k->next;
@@ -276,6 +274,13 @@ static void release(struct registry *r)
         free(e->name);
         free(e);
     }
+}
+
+/* What destroy releases: everything that init set up. */
+static void release(struct registry *r)
+{
+    snapshot_unref(atomic_load(&r->box.current));
+    free_entries(r);
     version_home_release(&r->home);
     series_table_release(&r->home.series);
     repo_release(&r->repo);

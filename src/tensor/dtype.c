@@ -6,19 +6,23 @@
 
 #include "tensor/tensor_priv.h"
 
+#define NAME(literal) literal, sizeof(literal) - 1
+
 static const struct {
     const char *name;
+    size_t name_n;
     const char *config_name; /* Triton's ModelConfig */
+    size_t config_n;
     size_t bytes;
 } dtypes[DTYPE_COUNT] = {
-    [DTYPE_INVALID] = {"INVALID", "TYPE_INVALID", 0}, [DTYPE_BOOL] = {"BOOL", "TYPE_BOOL", 1},
-    [DTYPE_UINT8] = {"UINT8", "TYPE_UINT8", 1},       [DTYPE_UINT16] = {"UINT16", "TYPE_UINT16", 2},
-    [DTYPE_UINT32] = {"UINT32", "TYPE_UINT32", 4},    [DTYPE_UINT64] = {"UINT64", "TYPE_UINT64", 8},
-    [DTYPE_INT8] = {"INT8", "TYPE_INT8", 1},          [DTYPE_INT16] = {"INT16", "TYPE_INT16", 2},
-    [DTYPE_INT32] = {"INT32", "TYPE_INT32", 4},       [DTYPE_INT64] = {"INT64", "TYPE_INT64", 8},
-    [DTYPE_FP16] = {"FP16", "TYPE_FP16", 2},          [DTYPE_FP32] = {"FP32", "TYPE_FP32", 4},
-    [DTYPE_FP64] = {"FP64", "TYPE_FP64", 8},          [DTYPE_BF16] = {"BF16", "TYPE_BF16", 2},
-    [DTYPE_BYTES] = {"BYTES", "TYPE_STRING", 0},
+    [DTYPE_INVALID] = {NAME("INVALID"), NAME("TYPE_INVALID"), 0}, [DTYPE_BOOL] = {NAME("BOOL"), NAME("TYPE_BOOL"), 1},
+    [DTYPE_UINT8] = {NAME("UINT8"), NAME("TYPE_UINT8"), 1},       [DTYPE_UINT16] = {NAME("UINT16"), NAME("TYPE_UINT16"), 2},
+    [DTYPE_UINT32] = {NAME("UINT32"), NAME("TYPE_UINT32"), 4},    [DTYPE_UINT64] = {NAME("UINT64"), NAME("TYPE_UINT64"), 8},
+    [DTYPE_INT8] = {NAME("INT8"), NAME("TYPE_INT8"), 1},          [DTYPE_INT16] = {NAME("INT16"), NAME("TYPE_INT16"), 2},
+    [DTYPE_INT32] = {NAME("INT32"), NAME("TYPE_INT32"), 4},       [DTYPE_INT64] = {NAME("INT64"), NAME("TYPE_INT64"), 8},
+    [DTYPE_FP16] = {NAME("FP16"), NAME("TYPE_FP16"), 2},          [DTYPE_FP32] = {NAME("FP32"), NAME("TYPE_FP32"), 4},
+    [DTYPE_FP64] = {NAME("FP64"), NAME("TYPE_FP64"), 8},          [DTYPE_BF16] = {NAME("BF16"), NAME("TYPE_BF16"), 2},
+    [DTYPE_BYTES] = {NAME("BYTES"), NAME("TYPE_STRING"), 0},
 };
 
 const char *dtype_name(enum dtype t)
@@ -34,7 +38,8 @@ size_t dtype_bytes(enum dtype t)
 enum dtype dtype_parse(struct str name)
 {
     for (int t = DTYPE_INVALID + 1; t < DTYPE_COUNT; t++)
-        if (str_eqz(name, dtypes[t].name) || str_eqz(name, dtypes[t].config_name))
+        if ((name.n == dtypes[t].name_n && memcmp(name.p, dtypes[t].name, name.n) == 0) ||
+            (name.n == dtypes[t].config_n && memcmp(name.p, dtypes[t].config_name, name.n) == 0))
             return (enum dtype)t;
     return DTYPE_INVALID;
 }

@@ -62,13 +62,13 @@ static int output_member(struct infer_json_decoder *d, struct infer_json_output 
 {
     struct infer_param *params;
     size_t n;
-    if (str_eqz(key, "name")) {
+    if (STR_IS(key, "name")) {
         if (*seen & 1)
             return infer_json__twice("name", "output", o->name, err);
         *seen |= 1;
         return json_string(&d->s, d->arena, &o->name, err);
     }
-    if (!str_eqz(key, "parameters"))
+    if (!STR_IS(key, "parameters"))
         return json_skip(&d->s, INFER_JSON_DEPTH_MAX, err);
     if (*seen & 2)
         return infer_json__twice("parameters", "output", o->name, err);
@@ -139,11 +139,11 @@ enum { SEEN_ID = 1, SEEN_PARAMETERS = 2, SEEN_INPUTS = 4, SEEN_OUTPUTS = 8 };
 static int request_member(struct infer_json_decoder *d, struct str key, unsigned *seen, struct error *err)
 {
     static const struct str none = {NULL, 0};
-    unsigned bit = str_eqz(key, "id")           ? SEEN_ID
-                   : str_eqz(key, "parameters") ? SEEN_PARAMETERS
-                   : str_eqz(key, "inputs")     ? SEEN_INPUTS
-                   : str_eqz(key, "outputs")    ? SEEN_OUTPUTS
-                                                : 0;
+    unsigned bit = STR_IS(key, "id")           ? SEEN_ID
+                   : STR_IS(key, "parameters") ? SEEN_PARAMETERS
+                   : STR_IS(key, "inputs")     ? SEEN_INPUTS
+                   : STR_IS(key, "outputs")    ? SEEN_OUTPUTS
+                                               : 0;
     struct infer_param *params;
     size_t n;
     int rc;

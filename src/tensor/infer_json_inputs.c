@@ -78,24 +78,24 @@ static int read_data(struct infer_json_decoder *d, struct input *in, struct erro
     return rc;
 }
 
-static const struct {
-    const char *name;
-    unsigned bit;
-} members[] = {{"name", SEEN_NAME},
-               {"shape", SEEN_SHAPE},
-               {"datatype", SEEN_DATATYPE},
-               {"parameters", SEEN_PARAMETERS},
-               {"data", SEEN_DATA}};
+static const char *const member_names[] = {"name", "shape", "datatype", "parameters", "data"}; /* by bit */
+
+static int member_index(struct str key)
+{
+    return STR_IS(key, "name")         ? 0
+           : STR_IS(key, "shape")      ? 1
+           : STR_IS(key, "datatype")   ? 2
+           : STR_IS(key, "parameters") ? 3
+           : STR_IS(key, "data")       ? 4
+                                       : -1;
+}
 
 static int input_member(struct infer_json_decoder *d, struct input *in, struct str key, struct error *err)
 {
-    unsigned bit = 0;
-    for (size_t i = 0; i < COUNT_OF(members); i++)
-        if (str_eqz(key, members[i].name)) {
-            bit = members[i].bit;
-            if (in->seen & bit)
-                return infer_json__twice(members[i].name, "input", in->t->name, err);
-        }
+    int index = member_index(key);
+    unsigned bit = index < 0 ? 0 : 1u << index;
+    if (in->seen & bit)
+        return infer_json__twice(member_names[index], "input", in->t->name, err);
     int rc;
     switch (bit) {
     case SEEN_NAME:
@@ -131,8 +131,8 @@ static int finish_input(struct infer_json_decoder *d, struct input *in, struct e
     if (!name.n)
         return error_set(err, STATUS_INVALID, "inputs[%zu] has no name", d->out->n_inputs);
     for (size_t i = 1; i < 3; i++)
-        if (!(in->seen & members[i].bit))
-            return error_set(err, STATUS_INVALID, "input '%.*s' has no '%s'", NAME_ARG(name), members[i].name);
+        if (!(in->seen & 1u << i))
+            return error_set(err, STATUS_INVALID, "input '%.*s' has no '%s'", NAME_ARG(name), member_names[i]);
     for (size_t i = 0; i < d->out->n_inputs; i++)
         if (str_eq(d->out->inputs[i].name, name))
             return error_set(err, STATUS_INVALID, "input '%.*s' is given twice", NAME_ARG(name));

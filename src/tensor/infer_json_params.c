@@ -112,19 +112,19 @@ int infer_json__request_params(struct infer_json *r, struct infer_param *params,
         int rc = unsupported(p, "request", err);
         if (rc)
             return rc;
-        if (str_eqz(p->key, "binary_data_output")) {
+        if (STR_IS(p->key, "binary_data_output")) {
             if (p->kind != INFER_PARAM_BOOL)
                 return wrong_kind(p, "the request", none, "true or false", err);
             r->binary_output = p->b;
-        } else if (str_eqz(p->key, "priority")) {
+        } else if (STR_IS(p->key, "priority")) {
             if (p->kind != INFER_PARAM_INT || p->i < 0 || p->i > UINT32_MAX)
                 return wrong_kind(p, "the request", none, "a whole number from 0 to 4294967295", err);
             r->priority = (uint32_t)p->i;
-        } else if (str_eqz(p->key, "timeout")) {
+        } else if (STR_IS(p->key, "timeout")) {
             if (p->kind != INFER_PARAM_INT || p->i < 0)
                 return wrong_kind(p, "the request", none, "a whole number of microseconds, 0 or more", err);
             r->timeout_us = (uint64_t)p->i;
-        } else if (str_eqz(p->key, "sequence_id") || str_eqz(p->key, "sequence_start") || str_eqz(p->key, "sequence_end")) {
+        } else if (STR_IS(p->key, "sequence_id") || STR_IS(p->key, "sequence_start") || STR_IS(p->key, "sequence_end")) {
             if ((rc = sequence_param(p, err)) != 0)
                 return rc;
         } else {
@@ -142,12 +142,12 @@ int infer_json__output_params(struct infer_json_output *o, const struct infer_pa
         int rc = unsupported(p, "output", err);
         if (rc)
             return rc;
-        if (str_eqz(p->key, "binary_data")) {
+        if (STR_IS(p->key, "binary_data")) {
             if (p->kind != INFER_PARAM_BOOL)
                 return wrong_kind(p, "output", o->name, "true or false", err);
             o->binary = p->b;
             *has_binary = true;
-        } else if (str_eqz(p->key, "classification")) {
+        } else if (STR_IS(p->key, "classification")) {
             if (p->kind != INFER_PARAM_INT || p->i < 0 || p->i > UINT32_MAX)
                 return wrong_kind(p, "output", o->name,
                                   "how many classes are wanted, a whole number from 0 (the tensor "
@@ -167,15 +167,15 @@ int infer_json__input_params(struct str input, const struct infer_param *params,
         int rc = unsupported(p, "input", err);
         if (rc)
             return rc;
-        if (str_eqz(p->key, "binary_data_size")) {
+        if (STR_IS(p->key, "binary_data_size")) {
             if (p->kind != INFER_PARAM_INT || p->i < 0)
                 return wrong_kind(p, "input", input, "the size of its binary data in bytes, a whole number, 0 or more", err);
             *binary_size = (uint64_t)p->i;
-        } else if (str_eqz(p->key, "content_type")) {
+        } else if (STR_IS(p->key, "content_type")) {
             /* MLServer's codecs name more; those that change how bytes are read must not be passed over. */
             if (p->kind != INFER_PARAM_STRING)
                 return wrong_kind(p, "input", input, "a string", err);
-            *base64 = str_eqz(p->s, "base64");
+            *base64 = STR_IS(p->s, "base64");
         }
     }
     return STATUS_OK;

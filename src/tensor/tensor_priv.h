@@ -15,6 +15,9 @@ int tensor__check(const char *what, const struct tensor *t, struct error *err) M
 /* For "%.*s" in messages: names come from clients, and a long one must not push the rest of the sentence out. */
 #define NAME_ARG(s) (int)((s).n > 96 ? 96 : (s).n), ((s).p ? (s).p : "")
 
+/* `s` is the literal: lengths first, then a comparison of constant size that needs no call. */
+#define STR_IS(s, literal) ((s).n == sizeof("" literal) - 1 && memcmp((s).p, "" literal, sizeof("" literal) - 1) == 0)
+
 /* v as a float with the lowest bit set when something was cut off ("round to odd"): rounding that again to at most 22 bits
  * is rounding v once (Boldo and Melquiond 2008). */
 float f64_to_f32_odd(double v);

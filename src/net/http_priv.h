@@ -71,7 +71,7 @@ struct http_worker {
     struct http_listener *listeners;   /* [server->n_listen] */
     struct list conns;                 /* all, oldest first */
     struct list idle;                  /* struct conn.idle_node, longest idle first */
-    struct list pool;                  /* struct req.node, unused */
+    struct req *pool;                  /* unused request objects, linked by next_free */
     uint32_t n_pool, n_out, n_refused; /* unused requests; requests in use; refused connections under way */
     struct slab *slabs[HTTP_SLABS];
     uint32_t n_slabs;
@@ -153,7 +153,8 @@ enum req_state {
 
 struct req {
     struct http_request pub;
-    struct list node;  /* of conn.reqs, or of the worker's pool */
+    struct list node; /* of conn.reqs */
+    struct req *next_free;
     struct conn *conn; /* NULL: gone */
     struct http_worker *w;
     struct arena arena;

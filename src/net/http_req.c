@@ -60,11 +60,10 @@ static void drop_body(struct req *q)
 struct req *http__req_begin(struct conn *c)
 {
     struct http_worker *w = c->w;
-    struct list *n = list_pop_front(&w->pool);
-    struct req *q;
+    struct req *q = w->pool;
     struct arena arena;
-    if (n) {
-        q = LIST_ENTRY(n, struct req, node);
+    if (q) {
+        w->pool = q->next_free;
         w->n_pool--;
         arena = q->arena;
     } else {
@@ -98,8 +97,8 @@ static void recycle(struct req *q)
     w->n_out--;
     if (w->n_pool < HTTP_POOL_REQS) {
         arena_clear(&q->arena);
-        list_init(&q->node);
-        list_push_front(&w->pool, &q->node);
+        q->next_free = w->pool;
+        w->pool = q;
         w->n_pool++;
     } else {
         arena_release(&q->arena);
@@ -110,9 +109,9 @@ static void recycle(struct req *q)
 
 void http__pool_release(struct http_worker *w)
 {
-    struct list *n;
-    while ((n = list_pop_front(&w->pool))) {
-        struct req *q = LIST_ENTRY(n, struct req, node);
+    struct req *q;
+    while ((q = w->pool)) {
+        w->pool = q->next_free;
         arena_release(&q->arena);
         free(q);
     }

@@ -340,7 +340,6 @@ static int worker_init(struct http_server *s, uint32_t index, const struct http_
     w->server = s;
     list_init(&w->conns);
     list_init(&w->idle);
-    list_init(&w->pool);
     take_limits(w, limits);
     rand_init(&w->rand, os_random_u64());
     buf_init(&w->scratch);

@@ -35,6 +35,8 @@ struct batch_bucket {
     struct latency_model latency;
     struct arrival_model arrival;         /* of what was admitted */
     struct arrival_rate offered;          /* of all that came */
+    uint64_t probed_ns;                   /* when its estimate was last tried although it said too late; 0: not needed yet */
+    uint32_t probe_gap;                   /* between trials, in runs */
     double past_ns, past_rows, past_runs; /* machine time, rows and runs of the latest batches, fading */
     uint64_t wait_until_ns;               /* company is being waited for no longer than this; 0: not waiting */
 };
@@ -127,9 +129,9 @@ void batcher__broke(struct batcher *b, const struct batch_bucket *k);
 void batcher__kept(struct batcher *b);
 /* Are newcomers being refused for lack of time these days? Then rows per second matter more than any one request. */
 bool batcher__overloaded(const struct batcher *b, const struct batch_bucket *k);
-/* 0, or STATUS_DEADLINE with `err` set. The item's order fields are filled in. */
-int batcher__promise(struct batcher *b, const struct batch_bucket *k, const struct batch_item *item,
-                     struct error *err) MUST_CHECK;
+/* 0, or STATUS_DEADLINE with `err` set. The item's order fields are filled in; a trial of the estimate loses the deadline among
+ * them, so that it will be run. */
+int batcher__promise(struct batcher *b, struct batch_bucket *k, struct batch_item *item, struct error *err) MUST_CHECK;
 
 /* The policies: decide for one free instance. Expired items are gone already. */
 struct batch_decision batcher__next_fixed(struct batcher *b, struct list *batch);

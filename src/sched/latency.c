@@ -16,7 +16,9 @@
 #define CURVE_SETTLED    64     /* runs after which the curve is made anew only when ... */
 #define CURVE_DRIFT      0.01   /* ... the means have moved by this much in sum */
 #define FIRST_SPREAD     0.05   /* assumed of a class with one run */
-#define OUTLIER_STREAK   4      /* as many in a row on one side are the new truth */
+#define SLOW_STREAK      4      /* as many in a row on one side are the new truth */
+#define FAST_STREAK      2
+#define LONG_AGO         64u /* runs */
 
 void latency_init(struct latency_model *m)
 {
@@ -126,36 +128,60 @@ void latency_borrow(struct latency_model *m, const struct latency_model *from, d
     rebuild(m);
 }
 
-/* Clip `t` to where an honest run could be, or believe it when it is the OUTLIER_STREAKth in a row on its side. */
-static double clip(struct latency_class *c, double t, double expected_ns, bool *believed)
+enum verdict { RUN_USUAL, RUN_CLIPPED, RUN_BELIEVED };
+
+/* Is `t` an honest run of a class that expects `expected_ns`? A far one is clipped to *reach_ns away, and believed when it is
+ * one of several in a row on its side. Fewer are asked for below than above: much delays a run by accident, nothing speeds it up;
+ * and of a class's first runs the slow ones are start-up costs. */
+static enum verdict judge(struct latency_class *c, double t, double expected_ns, double *reach_ns)
 {
-    double reach = MAX_OF(OUTLIER_SPREADS * c->spread_ns, OUTLIER_SHARE * expected_ns);
-    *believed = false;
-    if (c->n < 3 || fabs(t - expected_ns) <= reach) {
+    *reach_ns = MAX_OF(OUTLIER_SPREADS * c->spread_ns, OUTLIER_SHARE * expected_ns);
+    if (c->n <= 4 && t < 0.5 * expected_ns)
+        return RUN_BELIEVED;
+    if (c->n < 3 || fabs(t - expected_ns) <= *reach_ns) {
         c->streak = 0;
-        return t;
+        return RUN_USUAL;
     }
     int side = t > expected_ns ? 1 : -1;
     c->streak = (int8_t)(c->streak * side > 0 ? c->streak + side : side);
-    if (c->streak * side >= OUTLIER_STREAK) {
-        *believed = true;
-        c->streak = 0;
-        return t;
-    }
-    return expected_ns + side * reach;
+    return c->streak * side >= (side > 0 ? SLOW_STREAK : FAST_STREAK) ? RUN_BELIEVED : RUN_CLIPPED;
 }
 
-/* Fold a run into the class it belongs to. `expected_ns` is the class's mean, moved along the fit to this size. */
-static void class_learn(struct latency_class *c, uint32_t rows, double run_ns, double expected_ns)
+/* The machine has changed by `factor`, as one class found out: those that haven't run since long are taken along, and will
+ * listen to their next runs. */
+static void take_along(struct latency_model *m, double factor)
 {
-    bool believed;
-    double t = clip(c, run_ns, expected_ns, &believed);
-    if (believed) { /* start over from here */
+    if (m->moved && m->runs - m->moved < LONG_AGO)
+        return; /* another class has just found the same out */
+    m->moved = m->runs;
+    for (uint32_t i = 0; i < LATENCY_CLASSES; i++) {
+        struct latency_class *c = &m->at[i];
+        if (!c->n || m->runs - c->stamp < LONG_AGO)
+            continue;
+        c->mean_ns *= factor;
+        c->spread_ns *= factor;
+        c->n = MIN_OF(c->n, BORROWED_WEIGHT);
+    }
+}
+
+/* Fold a run into the class it belongs to. */
+static void class_learn(struct latency_model *m, struct latency_class *c, uint32_t rows, double run_ns)
+{
+    double expected = c->mean_ns + m->row_ns * (rows - c->mean_rows); /* the class's mean, moved along the fit to this size */
+    double reach, t = run_ns;
+    switch (judge(c, t, expected, &reach)) {
+    case RUN_BELIEVED:
+        take_along(m, t / expected);
         *c = (struct latency_class){.mean_rows = rows, .mean_ns = t, .spread_ns = FIRST_SPREAD * t};
         return;
+    case RUN_CLIPPED:
+        t = t > expected ? expected + reach : expected - reach;
+        break;
+    case RUN_USUAL:
+        break;
     }
     double share = 1.0 / (MIN_OF(c->n, CLASS_WEIGHT_MAX - 1) + 1);
-    c->spread_ns += share * (fabs(t - expected_ns) - c->spread_ns);
+    c->spread_ns += share * (fabs(t - expected) - c->spread_ns);
     c->mean_ns += share * (t - c->mean_ns);
     c->mean_rows += share * (rows - c->mean_rows);
 }
@@ -167,11 +193,11 @@ void latency_learn(struct latency_model *m, uint32_t rows, double run_ns)
     struct latency_class *c = &m->at[class_of(rows)];
     double was = c->mean_ns;
     bool made = c->n > 0 && !(m->borrowed && c->stamp == 0); /* the first own run outdoes what was borrowed */
+    m->runs++;
     if (made)
-        class_learn(c, rows, run_ns, c->mean_ns + m->row_ns * (rows - c->mean_rows));
+        class_learn(m, c, rows, run_ns);
     else
         *c = (struct latency_class){.mean_rows = rows, .mean_ns = run_ns, .spread_ns = FIRST_SPREAD * run_ns};
-    m->runs++;
     c->n = MIN_OF(c->n + 1, CLASS_WEIGHT_MAX);
     c->stamp = m->runs;
     m->drift += made ? fabs(c->mean_ns / was - 1) : 1;

@@ -4,7 +4,8 @@
  * tiles. So: one robust mean per size class (1, 2, 3, 4-5, 6-7, 8-11, 12-15, ...), an affine fit through those means with
  * relative weights, and between them the fit times the neighbours' deviation from it. Sizes never seen come from the fit,
  * so that the curve extrapolates as a line and not as a polynomial. Outliers (a page fault, a noisy neighbour) are clipped
- * at a distance of the observed spread; four of them in a row on one side are believed: the machine has changed.
+ * at a distance of the observed spread; several in a row on one side are believed: the machine has changed, and the classes
+ * that haven't run lately change along with it.
  * The mean of a class never fades by itself: a class that isn't visited keeps its value, at a falling weight in the fit,
  * which is why this isn't recursive least squares with forgetting (it blows up when only one size runs for hours).
  * Derivation and constants: docs/internals/batcher.md. One thread, no allocation, O(1) queries, O(classes) learning. */
@@ -28,6 +29,7 @@ struct latency_model {
     double curve_ns[LATENCY_CLASSES]; /* at the first size of each class; non-decreasing */
     double base_ns, row_ns;           /* the fit: base + row * r */
     double drift;                     /* relative change of class means since the curve was made */
+    uint64_t moved;                   /* runs at the last time that all were taken along by a change of the machine */
     uint64_t runs;                    /* learned here; 0 with `borrowed` set: another bucket's curve, scaled */
     bool borrowed;
 };

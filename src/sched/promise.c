@@ -13,9 +13,12 @@ double batcher__promise_ns(const struct batcher *b, const struct batch_bucket *k
     return latency_ns(&k->latency, rows) * b->tail.margin;
 }
 
-#define OVERLOAD_RUNS 10   /* full batches after a refusal that count as overload */
-#define SAFETY_STEP   0.05 /* of a full batch's time, for each promise broken */
-#define SAFETY_KEEP   0.98 /* of the safety, after each batch */
+#define OVERLOAD_RUNS   10 /* full batches after a refusal that count as overload */
+#define PROBE_FLOOR_NS  1e8
+#define PROBE_GAP_FIRST 4u
+#define PROBE_GAP_MAX   256u
+#define SAFETY_STEP     0.05 /* of a full batch's time, for each promise broken */
+#define SAFETY_KEEP     0.98 /* of the safety, after each batch */
 
 void batcher__broke(struct batcher *b, const struct batch_bucket *k)
 {
@@ -114,7 +117,26 @@ static double overtaken_share(const struct batcher *b, const struct batch_bucket
     return rows_per_ns * latency_ns(&k->latency, (uint32_t)cap) / cap / b->instances;
 }
 
-int batcher__promise(struct batcher *b, const struct batch_bucket *k, const struct batch_item *item, struct error *err)
+/* Estimates are learned from runs, and a request that is refused doesn't run: an estimate that is too high (a slow first run, a
+ * machine that was busy with something else) would refuse for ever. So, while the bucket has nothing queued or running and an
+ * instance is free, one request now and then is let through in spite of it: at first after four times the estimate, twice as
+ * long after each such trial. */
+static bool try_anyway(struct batcher *b, struct batch_bucket *k, double estimate_ns)
+{
+    if (k->queue.root || k->running || b->n_runs >= b->instances)
+        return false;
+    if (!k->probed_ns) {
+        k->probed_ns = b->now_ns; /* from now on it counts how long nothing has been learned */
+        k->probe_gap = PROBE_GAP_FIRST;
+    }
+    if ((double)(b->now_ns - k->probed_ns) < MAX_OF(PROBE_FLOOR_NS, k->probe_gap * estimate_ns))
+        return false;
+    k->probed_ns = b->now_ns;
+    k->probe_gap = MIN_OF(2 * k->probe_gap, (uint32_t)PROBE_GAP_MAX);
+    return true;
+}
+
+int batcher__promise(struct batcher *b, struct batch_bucket *k, struct batch_item *item, struct error *err)
 {
     if (item->deadline_ns == SCHED_NEVER)
         return 0;
@@ -131,8 +153,14 @@ int batcher__promise(struct batcher *b, const struct batch_bucket *k, const stru
     if (start > 0)
         start = start / MAX_OF(1 - overtaken_share(b, k, item), 1e-3) + b->safety_ns;
     double need = start + batcher__promise_ns(b, k, company(b, k, with + item->rows, start));
-    if (need <= left)
+    if (need <= left) {
+        k->probed_ns = 0;
         return 0;
+    }
+    if (try_anyway(b, k, need)) {
+        item->order.deadline_ns = SCHED_NEVER;
+        return 0;
+    }
     if (start > 0)
         b->refused_ns = b->now_ns;
     return error_set(err, STATUS_DEADLINE,

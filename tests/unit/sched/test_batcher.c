@@ -75,6 +75,40 @@ static void test_refuses_what_cannot_be_met(void **state)
     rig_free(r);
 }
 
+/* An estimate that is far too high (one run of 5 s at start) must not refuse everything for ever: one request now and then is
+ * tried all the same, and the first that runs puts it right. What is truly too slow is tried ever more rarely. */
+static void test_wrong_estimate_is_put_right(void **state)
+{
+    (void)state;
+    struct rig *r = rig_make(deadline_policy(8));
+    batcher_learn(r->b, 0, 1, 5000 * MS);
+    uint64_t now = MS;
+    int refused = 0, id;
+    while ((id = rig_admit(r, (struct batch_item){.deadline_ns = now + 100 * MS}, now)) < 0) {
+        assert_int_equal(id, STATUS_DEADLINE);
+        refused++;
+        now += 100 * MS;
+    }
+    assert_in_range(refused, 200, 300); /* about four times 5 s */
+    assert_true(rig_next(r, now)[0]);
+    rig_run(r, now, 3 * MS);
+    now += 3 * MS;
+    assert_true(rig_admit(r, (struct batch_item){.deadline_ns = now + 100 * MS}, now) >= 0);
+    rig_free(r);
+
+    r = rig_make(deadline_policy(8));
+    rig_warm(r, 0, 1000 * MS, 0, 8);
+    int tried = 0;
+    for (now = MS; now < 1000000 * MS; now += 500 * MS)
+        if (rig_admit(r, (struct batch_item){.deadline_ns = now + 100 * MS}, now) >= 0) {
+            tried++;
+            assert_true(rig_next(r, now)[0]);
+            rig_run(r, now, 1000 * MS);
+        }
+    assert_in_range(tried, 3, 10); /* a thousand runs' time */
+    rig_free(r);
+}
+
 /* The work ahead counts: 10 ms a batch of up to 8 rows, one instance. */
 static void test_refuses_behind_a_queue(void **state)
 {
@@ -283,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_no_deadline_does_not_starve),
         cmocka_unit_test(test_expires_on_time_while_running),
         cmocka_unit_test(test_refuses_what_cannot_be_met),
+        cmocka_unit_test(test_wrong_estimate_is_put_right),
         cmocka_unit_test(test_refuses_behind_a_queue),
         cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_alone),

@@ -131,6 +131,37 @@ static void test_change_is_believed(void **state)
     near_to(latency_ns(&m, 8), affine(8), 0.05);
 }
 
+/* The very first run of a size pays for start-up (lazy allocation, code not in the cache): a hundred times as long. */
+static void test_slow_first_run(void **state)
+{
+    (void)state;
+    struct latency_model m;
+    latency_init(&m);
+    for (uint32_t rows = 1; rows <= 32; rows *= 2)
+        for (int i = 0; i < 3; i++)
+            latency_learn(&m, rows, affine(rows) * (i == 0 ? 100 : 1));
+    for (uint32_t rows = 1; rows <= 32; rows++)
+        near_to(latency_ns(&m, rows), affine(rows), 0.1);
+}
+
+/* The machine was throttled while all sizes ran, and recovers while only small ones do: large ones are expected to be as quick
+ * as ever again, though none has run since. */
+static void test_unvisited_sizes_change_along(void **state)
+{
+    (void)state;
+    struct latency_model m;
+    latency_init(&m);
+    for (int i = 0; i < 50; i++)
+        for (uint32_t rows = 1; rows <= 32; rows *= 2)
+            latency_learn(&m, rows, 5 * affine(rows));
+    for (int i = 0; i < 200; i++)
+        latency_learn(&m, 2, 5 * affine(2));
+    for (int i = 0; i < 10; i++)
+        latency_learn(&m, 2, affine(2));
+    near_to(latency_ns(&m, 32), affine(32), 0.15);
+    near_to(latency_ns(&m, 2), affine(2), 0.05);
+}
+
 /* Thousands of runs of one size don't spoil what was known of another. */
 static void test_unvisited_sizes_keep(void **state)
 {
@@ -192,6 +223,8 @@ int main(void)
         cmocka_unit_test(test_change_is_believed),
         cmocka_unit_test(test_unvisited_sizes_keep),
         cmocka_unit_test(test_borrowing),
+        cmocka_unit_test(test_slow_first_run),
+        cmocka_unit_test(test_unvisited_sizes_change_along),
         cmocka_unit_test(test_margin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -259,7 +259,7 @@ static void put_values(struct values *w, yyjson_val *v)
     }
 }
 
-static int json_data(yyjson_val *data, struct tensor *t, struct error *err)
+int kserve_json_data(yyjson_val *data, struct tensor *t, struct error *err)
 {
     struct values w = {.dtype = t->dtype};
     uint64_t elements;
@@ -275,8 +275,7 @@ static int json_data(yyjson_val *data, struct tensor *t, struct error *err)
     if (!s)
         return no_memory(err);
     return fits ? 0
-                : error_set(err, STATUS_INVALID, "the data of output '%.*s' does not fit its datatype and shape",
-                            STR_ARG(t->name));
+                : error_set(err, STATUS_INVALID, "the data of '%.*s' does not fit its datatype and shape", STR_ARG(t->name));
 }
 
 static int parse_output(yyjson_val *v, struct str *tail, struct arena *a, struct tensor *t, struct error *err)
@@ -294,7 +293,7 @@ static int parse_output(yyjson_val *v, struct str *tail, struct arena *a, struct
         return error_set(err, STATUS_INVALID, "output '%.*s' has no usable datatype or shape", STR_ARG(name));
     yyjson_val *size = yyjson_obj_get(yyjson_obj_get(v, "parameters"), "binary_data_size");
     if (!size)
-        return json_data(yyjson_obj_get(v, "data"), t, err);
+        return kserve_json_data(yyjson_obj_get(v, "data"), t, err);
     if (!yyjson_is_uint(size) || yyjson_get_uint(size) > tail->n)
         return error_set(err, STATUS_INVALID, "the binary data of output '%.*s' is not all there", STR_ARG(name));
     size_t n = (size_t)yyjson_get_uint(size);

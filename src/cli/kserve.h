@@ -59,6 +59,10 @@ int kserve_answer_parse(struct str body, size_t header_bytes, struct arena *a, s
                         struct error *err) MUST_CHECK;
 void kserve_answer_release(struct kserve_answer *a);
 
+/* JSON data, flat or nested, into a slab that `t` owns; dtype and shape are set. INVALID when they don't fit. */
+struct yyjson_val;
+int kserve_json_data(struct yyjson_val *data, struct tensor *t, struct error *err) MUST_CHECK;
+
 /* --- with a server --- */
 
 /* The server that a client command talks to: --url and --timeout. */

@@ -1,0 +1,327 @@
+/* forward_stages.c: the transformer itself, stage by stage, on every member of the team.
+ *
+ *   embed
+ *   per layer:  norm + quantise | q k v | q/k norms, rope, store K V | attention | quantise | output projection + residual |
+ *               norm + quantise | gate up act | down + residual
+ *   final:      norm + quantise of the wanted columns | logits | soft-cap
+ *
+ * "|" is a barrier. Row work is cut by member (the same rows of a matrix always meet the same member), column work likewise, and
+ * attention tiles are taken from a shared list, because their lengths differ. */
+#include "base/size.h"
+#include "engine/llm/forward_priv.h"
+
+struct run {
+    struct forward *f;
+    const struct llm_layer *l;
+    uint32_t layer, member;
+    struct team *t;
+};
+
+/* ---- cutting work ---- */
+
+static void my_columns(const struct run *r, uint32_t n, uint32_t *begin, uint32_t *end) { team_range(r->t, r->member, n, begin, end); }
+
+static void my_rows(const struct run *r, uint32_t rows, uint32_t *begin, uint32_t *end)
+{
+    uint32_t units = (rows + KERNEL_ROW_UNIT - 1) / KERNEL_ROW_UNIT;
+    team_range(r->t, r->member, units, begin, end);
+    *begin *= KERNEL_ROW_UNIT;
+    *end = MIN_OF(*end * KERNEL_ROW_UNIT, rows);
+}
+
+static const struct acts *acts_of(const struct acts_set *s, const struct matrix *m) { return &s->a[acts_kind_for(m->type)]; }
+
+/* ---- columns into activations ---- */
+
+static void put(const struct run *r, const struct acts_set *s, uint32_t col, const float *x)
+{
+    for (int kind = 0; kind < 2; kind++)
+        if (s->a[kind].data)
+            r->f->k->acts_put(&s->a[kind], col, x);
+}
+
+static struct norm_args norm_of(const struct run *r, const float *w, const float *b)
+{
+    return (struct norm_args){w, b, r->f->h->norm_eps, r->f->h->norm == LLM_NORM_LAYER};
+}
+
+/* norm(x) as activations of column `col`; `y` (may be NULL) gets it in f32. */
+static void norm_put(const struct run *r, const struct acts_set *s, uint32_t col, const float *x, const struct norm_args *n, float *y)
+{
+    const struct kernels *k = r->f->k;
+    bool q8 = s->a[ACTS_Q8].data, f32 = s->a[ACTS_F32].data;
+    if (q8 != f32) {
+        k->norm_acts(&s->a[q8 ? ACTS_Q8 : ACTS_F32], col, x, n, y);
+        return;
+    }
+    float *to = y ? y : r->f->scratch[r->member].norm;
+    k->norm(x, r->f->h->n_embd, n, NULL, to);
+    put(r, s, col, to);
+}
+
+/* The input of a block: normed, or as it is where norms come after (post-LN). */
+static void block_input(const struct run *r, const float *w, const float *b)
+{
+    struct forward *f = r->f;
+    struct norm_args n = norm_of(r, w, b);
+    uint32_t c, end;
+    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+        const float *x = f->x + (size_t)c * f->h->n_embd;
+        if (f->h->norm_after)
+            put(r, &f->in, c, x);
+        else
+            norm_put(r, &f->in, c, x, &n, NULL);
+    }
+}
+
+/* ---- products ---- */
+
+static void product(const struct run *r, const struct matrix *m, const struct acts_set *in, float *y, size_t ld, const float *bias,
+                    const float *residual)
+{
+    struct forward *f = r->f;
+    struct matmul_out o = {.y = y, .ld = ld, .bias = bias, .residual = residual, .residual_ld = ld};
+    uint32_t begin, end;
+    my_rows(r, m->rows, &begin, &end);
+    if (begin < end)
+        f->k->matmul(m, acts_of(in, m), f->n_col, begin, end, &o, f->scratch[r->member].matmul);
+}
+
+/* A block's last product: added to the residual stream, or kept in y for the norm that comes first (gemma). */
+static void block_output(const struct run *r, const struct matrix *m, const struct acts_set *in, const float *bias, bool norm_follows)
+{
+    struct forward *f = r->f;
+    size_t n = f->h->n_embd;
+    product(r, m, in, norm_follows ? f->y : f->x, n, bias, norm_follows ? NULL : f->x);
+}
+
+/* The norm behind a block: x = x + norm(y) (gemma), or x = norm(x) (post-LN). */
+static void norm_behind(const struct run *r, const float *w, const float *b, bool of_output)
+{
+    struct forward *f = r->f;
+    struct norm_args n = norm_of(r, w, b);
+    uint32_t c, end;
+    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+        float *x = f->x + (size_t)c * f->h->n_embd;
+        f->k->norm(of_output ? f->y + (size_t)c * f->h->n_embd : x, f->h->n_embd, &n, of_output ? x : NULL, x);
+    }
+}
+
+/* ---- attention ---- */
+
+static void head_norms(const struct run *r, float *x, uint32_t n_heads, const float *w)
+{
+    struct norm_args n = {w, NULL, r->f->h->norm_eps, false};
+    uint32_t d = r->f->h->head_dim_k;
+    for (uint32_t i = 0; w && i < n_heads; i++)
+        r->f->k->norm(x + (size_t)i * d, d, &n, NULL, x + (size_t)i * d);
+}
+
+/* Rotate q and k of my columns and store their K and V. */
+static void place_columns(const struct run *r)
+{
+    struct forward *f = r->f;
+    const struct llm_hparams *h = f->h;
+    enum kernel_rope kind = h->rope == LLM_ROPE_HALF ? KERNEL_ROPE_HALF : KERNEL_ROPE_INTERLEAVED;
+    uint8_t *base = forward__layer_kv(f, r->layer);
+    uint32_t c, end;
+    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+        float *q = f->q + (size_t)c * h->n_head * h->head_dim_k, *k = f->kv_k + (size_t)c * h->n_head_kv * h->head_dim_k;
+        const float *v = f->kv_v + (size_t)c * h->n_head_kv * h->head_dim_v;
+        head_norms(r, q, h->n_head, r->l->q_norm);
+        head_norms(r, k, h->n_head_kv, r->l->k_norm);
+        if (h->rope != LLM_ROPE_NONE) {
+            const float *cs = f->cos_sin[r->l->local] + (size_t)c * h->n_rot;
+            f->k->rope(q, h->n_head, h->head_dim_k, h->n_rot, cs, kind);
+            f->k->rope(k, h->n_head_kv, h->head_dim_k, h->n_rot, cs, kind);
+        }
+        uint32_t pos = f->columns[c].pos, id = f->items[f->columns[c].item].table[pos / KV_TILE_TOK];
+        for (uint32_t i = 0; i < h->n_head_kv; i++)
+            f->k->kv_store(&f->kv, base + (size_t)id * f->kv.block_bytes, i, pos % KV_TILE_TOK, k + (size_t)i * h->head_dim_k,
+                           v + (size_t)i * h->head_dim_v);
+    }
+}
+
+/* Which keys row `row` of the tile sees. */
+static void visible(const struct run *r, const struct forward_item *it, uint32_t pos, uint32_t *lo, uint32_t *hi)
+{
+    const struct llm_hparams *h = r->f->h;
+    *hi = h->causal ? pos + 1 : it->first + it->n;
+    *lo = r->l->local && *hi > h->window ? *hi - h->window : 0;
+}
+
+static void attend(const struct run *r, const struct tile *tile)
+{
+    struct forward *f = r->f;
+    const struct llm_hparams *h = f->h;
+    const struct forward_item *it = &f->items[tile->item];
+    struct member_scratch *s = &f->scratch[r->member];
+    struct kv_view view = {&f->kv, forward__layer_kv(f, r->layer), f->kv.block_bytes, it->table};
+    struct attn_tile t = {.n = tile->n, .softcap = h->attn_softcap, .query = s->query};
+    uint32_t lowest = UINT32_MAX, highest = 0;
+    for (uint32_t i = 0; i < tile->n; i++) {
+        uint32_t row = tile->row0 + i, col = tile->col0 + row / f->group, head = tile->head * f->group + row % f->group;
+        visible(r, it, f->columns[col].pos, &t.lo[i], &t.hi[i]);
+        lowest = MIN_OF(lowest, t.lo[i]);
+        highest = MAX_OF(highest, t.hi[i]);
+        f->k->attn_query(&f->kv, &t, i, f->q + ((size_t)col * h->n_head + head) * h->head_dim_k, h->attn_scale);
+    }
+    attn_run(f->k, &view, &t, tile->head, lowest / ATTN_SPAN_TOK, (highest + ATTN_SPAN_TOK - 1) / ATTN_SPAN_TOK, s->part, s->tmp,
+             s->attn);
+    for (uint32_t i = 0; i < tile->n; i++) {
+        uint32_t row = tile->row0 + i, col = tile->col0 + row / f->group, head = tile->head * f->group + row % f->group;
+        f->k->attn_finish(&f->kv, s->part, i, f->attn + ((size_t)col * h->n_head + head) * h->head_dim_v);
+    }
+}
+
+static void attention(const struct run *r)
+{
+    struct forward *f = r->f;
+    const struct llm_hparams *h = f->h;
+    const struct llm_layer *l = r->l;
+    product(r, &l->wq, &f->in, f->q, (size_t)h->n_head * h->head_dim_k, l->bq, NULL);
+    product(r, &l->wk, &f->in, f->kv_k, (size_t)h->n_head_kv * h->head_dim_k, l->bk, NULL);
+    product(r, &l->wv, &f->in, f->kv_v, (size_t)h->n_head_kv * h->head_dim_v, l->bv, NULL);
+    team_barrier(r->t, r->member);
+    place_columns(r);
+    team_barrier(r->t, r->member);
+    for (uint32_t i; (i = team_take(r->t, f->n_tiles)) != UINT32_MAX;)
+        attend(r, &f->tiles[i]);
+    team_barrier(r->t, r->member);
+    uint32_t c, end;
+    for (my_columns(r, f->n_col, &c, &end); c < end; c++)
+        put(r, &f->mid, c, f->attn + (size_t)c * h->n_head * h->head_dim_v);
+    team_barrier(r->t, r->member);
+}
+
+/* ---- feed-forward ---- */
+
+static enum kernel_act act_of(const struct llm_hparams *h)
+{
+    return h->activation == LLM_ACT_SILU        ? KERNEL_ACT_SILU
+           : h->activation == LLM_ACT_GELU_TANH ? KERNEL_ACT_GELU_TANH
+                                                : KERNEL_ACT_GELU_ERF;
+}
+
+static void feed_forward(const struct run *r)
+{
+    struct forward *f = r->f;
+    const struct llm_layer *l = r->l;
+    struct matmul_out o = {.act = act_of(f->h)};
+    uint32_t begin, end;
+    my_rows(r, l->up.rows, &begin, &end);
+    if (begin < end)
+        f->k->matmul_gated(f->h->parallel_gate ? &l->gate : NULL, &l->up, acts_of(&f->in, &l->up), f->n_col, begin, end, &o, l->up_b,
+                           acts_of(&f->ffn, &l->down), f->scratch[r->member].matmul);
+    team_barrier(r->t, r->member);
+}
+
+static void layer(const struct run *r)
+{
+    const struct llm_layer *l = r->l;
+    const struct llm_hparams *h = r->f->h;
+    block_input(r, l->attn_norm, l->attn_norm_b);
+    team_barrier(r->t, r->member);
+    attention(r);
+    block_output(r, &l->wo, &r->f->mid, l->bo, h->post_norms);
+    team_barrier(r->t, r->member);
+    if (h->post_norms)
+        norm_behind(r, l->attn_post_norm, l->attn_post_norm_b, true);
+    else if (h->norm_after)
+        norm_behind(r, l->attn_norm, l->attn_norm_b, false);
+    block_input(r, l->ffn_norm, l->ffn_norm_b); /* the same columns as the norm before: no barrier between */
+    team_barrier(r->t, r->member);
+    feed_forward(r);
+    block_output(r, &l->down, &r->f->ffn, l->down_b, h->post_norms);
+    team_barrier(r->t, r->member);
+    if (h->post_norms)
+        norm_behind(r, l->ffn_post_norm, l->ffn_post_norm_b, true);
+    else if (h->norm_after)
+        norm_behind(r, l->ffn_norm, l->ffn_norm_b, false);
+}
+
+/* ---- ends ---- */
+
+static void embed(const struct run *r)
+{
+    struct forward *f = r->f;
+    uint32_t c, end;
+    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+        float *x = f->x + (size_t)c * f->h->n_embd;
+        llm_model_embed(f->m, f->columns[c].token, x);
+        if (f->m->embd_norm) {
+            struct norm_args n = norm_of(r, f->m->embd_norm, f->m->embd_norm_b);
+            f->k->norm(x, f->h->n_embd, &n, NULL, x);
+        }
+        for (int local = 0; local < 2 && f->h->rope != LLM_ROPE_NONE; local++)
+            if (f->cos_sin[local])
+                rope_table_fill(&f->rope[local], f->columns[c].pos, f->cos_sin[local] + (size_t)c * f->h->n_rot);
+    }
+}
+
+/* Hidden states of all columns, for embeddings. */
+static void keep_hidden(const struct run *r)
+{
+    struct forward *f = r->f;
+    size_t n = f->h->n_embd;
+    struct norm_args args = norm_of(r, f->m->output_norm, f->m->output_norm_b);
+    uint32_t c, end;
+    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+        float *to = f->hidden + (size_t)c * n;
+        if (f->m->output_norm) {
+            f->k->norm(f->x + (size_t)c * n, n, &args, NULL, to);
+            continue;
+        }
+        for (size_t i = 0; i < n; i++)
+            to[i] = f->x[(size_t)c * n + i];
+    }
+}
+
+static void logits(const struct run *r)
+{
+    struct forward *f = r->f;
+    const struct matrix *m = &f->m->output;
+    struct norm_args n = norm_of(r, f->m->output_norm, f->m->output_norm_b);
+    struct matmul_out o = {.y = f->logits, .ld = f->h->n_vocab, .bias = f->m->output_b};
+    uint32_t begin, end;
+    team_range(r->t, r->member, f->n_wanted, &begin, &end);
+    for (uint32_t i = begin; i < end; i++)
+        norm_put(r, &f->out, i, f->x + (size_t)f->wanted[i] * f->h->n_embd, &n, NULL);
+    team_barrier(r->t, r->member);
+    my_rows(r, m->rows, &begin, &end);
+    if (begin >= end)
+        return;
+    f->k->matmul(m, acts_of(&f->out, m), f->n_wanted, begin, end, &o, f->scratch[r->member].matmul);
+    for (uint32_t i = 0; f->h->logit_softcap > 0 && i < f->n_wanted; i++)
+        f->k->softcap(f->logits + (size_t)i * f->h->n_vocab + begin, end - begin, f->h->logit_softcap);
+}
+
+/* Member 0 looks whether anybody still wants the result; the others see its answer behind the next barrier. */
+static void look_for_cancel(struct forward *f)
+{
+    for (size_t i = 0; i < f->n_items; i++)
+        if (!f->items[i].cancelled || !atomic_load_explicit(f->items[i].cancelled, memory_order_relaxed))
+            return;
+    atomic_store_explicit(&f->abandoned, true, memory_order_relaxed);
+}
+
+void forward__member(void *forward, uint32_t member, struct team *t)
+{
+    struct forward *f = forward;
+    struct run r = {.f = f, .member = member, .t = t};
+    embed(&r);
+    for (r.layer = 0; r.layer < f->h->n_layer; r.layer++) {
+        r.l = &f->m->layers[r.layer];
+        if (member == 0)
+            look_for_cancel(f);
+        team_barrier(t, member);
+        if (atomic_load_explicit(&f->abandoned, memory_order_relaxed))
+            return;
+        layer(&r);
+    }
+    team_barrier(t, member);
+    if (f->keep_hidden)
+        keep_hidden(&r);
+    if (f->n_wanted)
+        logits(&r);
+}

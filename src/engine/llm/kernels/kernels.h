@@ -34,11 +34,12 @@
 struct matrix {
     enum weight_type type;
     uint32_t rows, cols;
-    uint32_t strips;     /* ceil(rows / 16); missing rows are packed as zeros */
-    uint32_t groups;     /* ceil(cols / 32) */
-    size_t strip_bytes;  /* multiple of 64 */
-    size_t off_high, off_scale, off_super; /* planes inside a strip behind the quants: high bits, scales, d/dmin of a superblock */
-    uint8_t *data;       /* [strips][strip_bytes], aligned to KERNEL_ALIGN */
+    uint32_t strips;    /* ceil(rows / 16); missing rows are packed as zeros */
+    uint32_t groups;    /* ceil(cols / 32) */
+    size_t strip_bytes; /* multiple of 64 */
+    size_t off_high, off_scale,
+        off_super; /* planes inside a strip behind the quants: high bits, scales, d/dmin of a superblock */
+    uint8_t *data; /* [strips][strip_bytes], aligned to KERNEL_ALIGN */
 };
 
 /* Fill `m` for a matrix of this type and shape, data = NULL. False when the type isn't supported, cols isn't a whole number of its blocks,
@@ -80,9 +81,9 @@ enum kernel_act { KERNEL_ACT_NONE, KERNEL_ACT_SILU, KERNEL_ACT_GELU_TANH, KERNEL
 
 /* Where results go: y[c][r] = residual[c][r] + act(sum + bias[r]). */
 struct matmul_out {
-    float *y;              /* [n_cols][ld], row r of the matrix at index r; only the asked rows are written */
-    size_t ld;             /* in floats; >= rows */
-    const float *bias;     /* [rows], or NULL */
+    float *y;          /* [n_cols][ld], row r of the matrix at index r; only the asked rows are written */
+    size_t ld;         /* in floats; >= rows */
+    const float *bias; /* [rows], or NULL */
     enum kernel_act act;
     const float *residual; /* [n_cols][residual_ld], or NULL; may be y itself */
     size_t residual_ld;
@@ -99,7 +100,7 @@ struct norm_args {
     const float *weight; /* [n], or NULL: 1 */
     const float *bias;   /* [n], or NULL: 0 */
     float eps;
-    bool layer;          /* false: RMS norm; true: layer norm (mean subtracted) */
+    bool layer; /* false: RMS norm; true: layer norm (mean subtracted) */
 };
 
 /* ---- attention ---- */
@@ -115,9 +116,9 @@ enum kv_type { KV_F16, KV_BF16, KV_Q8 };
 struct kv_layout {
     enum kv_type type;
     uint32_t n_head_kv, head_dim_k, head_dim_v;
-    uint32_t pad_k, pad_v;              /* padded dims */
+    uint32_t pad_k, pad_v; /* padded dims */
     size_t off_v, off_k_scale, off_v_scale;
-    size_t head_bytes, block_bytes;     /* block_bytes = n_head_kv * head_bytes, multiple of 64 */
+    size_t head_bytes, block_bytes; /* block_bytes = n_head_kv * head_bytes, multiple of 64 */
 };
 
 /* False on zero or absurd dims (> 1024) or overflow. */
@@ -137,8 +138,8 @@ struct kv_view {
 struct attn_tile {
     uint32_t n;
     uint32_t lo[ATTN_TILE], hi[ATTN_TILE];
-    float softcap;    /* s = cap * tanh(s / cap) before masking; 0: none */
-    uint8_t *query;   /* attn_query_bytes(layout), aligned, caller's */
+    float softcap;  /* s = cap * tanh(s / cap) before masking; 0: none */
+    uint8_t *query; /* attn_query_bytes(layout), aligned, caller's */
 };
 size_t attn_query_bytes(const struct kv_layout *l);
 /* Per-thread scratch of attn_span. */
@@ -179,19 +180,20 @@ struct kernels {
     /* h = act(gate x + gate_bias) * (up x + up_bias), written as activations of the next matmul: columns of `h` (h->cols == gate->rows; a
      * row unit is a group, so each thread writes its own). gate and up have the same shape; their types may differ, their kind not. Of
      * o, y (then also written; may be NULL), ld and act are read, bias is the gate's. A gate of NULL: h = act(up x + up_bias). */
-    void (*matmul_gated)(const struct matrix *gate, const struct matrix *up, const struct acts *x, uint32_t n_cols, uint32_t row0,
-                         uint32_t row1, const struct matmul_out *o, const float *up_bias, const struct acts *h, void *scratch);
+    void (*matmul_gated)(const struct matrix *gate, const struct matrix *up, const struct acts *x, uint32_t n_cols,
+                         uint32_t row0, uint32_t row1, const struct matmul_out *o, const float *up_bias, const struct acts *h,
+                         void *scratch);
 
     /* Rotate the first n_rot dims of n_heads vectors x[n_heads][head_dim] in place. cos_sin: f32[n_rot] for this position: n_rot/2
      * cosines, then n_rot/2 sines (scaling factors already in). */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *cos_sin, enum kernel_rope kind);
 
-    void (*act)(float *x, size_t n, enum kernel_act act);              /* x = act(x) */
-    void (*softcap)(float *x, size_t n, float cap);                    /* x = cap * tanh(x / cap) */
-    void (*add)(float *y, const float *x, size_t n);                   /* y += x */
-    void (*scale)(float *x, size_t n, float s);                        /* x *= s */
-    void (*axpy)(float *y, const float *x, float s, size_t n);         /* y = fma(s, x, y) */
-    float (*dot)(const float *a, const float *b, size_t n);            /* 16 lanes, fixed tree */
+    void (*act)(float *x, size_t n, enum kernel_act act);      /* x = act(x) */
+    void (*softcap)(float *x, size_t n, float cap);            /* x = cap * tanh(x / cap) */
+    void (*add)(float *y, const float *x, size_t n);           /* y += x */
+    void (*scale)(float *x, size_t n, float s);                /* x *= s */
+    void (*axpy)(float *y, const float *x, float s, size_t n); /* y = fma(s, x, y) */
+    float (*dot)(const float *a, const float *b, size_t n);    /* 16 lanes, fixed tree */
 
     /* Store one token's K and V of one KV head: k[head_dim_k], v[head_dim_v] into `block` (base of this layer's part of the block), slot
      * 0..31. Values beyond the format's range are clamped to its largest finite one. Different heads and slots at the same time. */

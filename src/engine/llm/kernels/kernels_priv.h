@@ -8,8 +8,8 @@
 
 #include "engine/llm/kernels/kernels.h"
 
-#define GROUP       32
-#define SUPER       256 /* elements of a K-quant superblock */
+#define GROUP        32
+#define SUPER        256 /* elements of a K-quant superblock */
 #define SUPER_GROUPS 8
 
 /* Tile of ACTS_Q8: one record per group. */
@@ -48,7 +48,7 @@ struct pack_spec {
     uint16_t high_bytes;  /* 0, 64 (1 more bit), 128 (2 more bits) */
     uint16_t scale_bytes, super_bytes;
     uint8_t low_bits;
-    uint8_t zero;         /* subtracted from the unsigned quant */
+    uint8_t zero; /* subtracted from the unsigned quant */
 };
 
 /* Never NULL for a supported type. */
@@ -57,8 +57,8 @@ const struct pack_spec *pack_spec(enum weight_type t);
 /* One row's group of 32, decoded: unsigned quants (zero point still in), scales as they are in the file. */
 struct group {
     uint8_t q[GROUP];
-    uint16_t d, m;  /* f16 bits: d and m, or d and dmin of the superblock */
-    int16_t sc[2];  /* integer scales of the halves (equal where the format scales by 32) */
+    uint16_t d, m; /* f16 bits: d and m, or d and dmin of the superblock */
+    int16_t sc[2]; /* integer scales of the halves (equal where the format scales by 32) */
     uint8_t mn[2];
 };
 
@@ -184,9 +184,12 @@ static inline float ktanh(float x)
 static inline float kact(float x, enum kernel_act act)
 {
     switch (act) {
-    case KERNEL_ACT_NONE: return x;
-    case KERNEL_ACT_RELU: return x > 0 ? x : 0.0f;
-    case KERNEL_ACT_SILU: return x / (1.0f + kexp(-x));
+    case KERNEL_ACT_NONE:
+        return x;
+    case KERNEL_ACT_RELU:
+        return x > 0 ? x : 0.0f;
+    case KERNEL_ACT_SILU:
+        return x / (1.0f + kexp(-x));
     case KERNEL_ACT_GELU_TANH: {
         float z = KGELU_A * (x * fmaf(KGELU_B, x * x, 1.0f));
         return x / (1.0f + kexp(-z));
@@ -233,7 +236,7 @@ static inline const uint8_t *kv_head_at(const struct kv_view *kv, uint32_t block
     return kv->base + (size_t)kv->table[block] * kv->block_stride + (size_t)head * kv->layout->head_bytes;
 }
 
-#define KV_F16_MAX 65504.0f
+#define KV_F16_MAX  65504.0f
 #define KV_BF16_MAX 3.3895313892515355e38f
 
 extern const struct kernels kernels_ref;

@@ -13,12 +13,12 @@
 #include "engine/llm/kernels/kernels_priv.h"
 
 static const struct pack_spec specs[WEIGHT_TYPE_COUNT] = {
-    [WEIGHT_F32] = {PACK_FLOAT, 64, 0, 0, 0, 32, 0},     [WEIGHT_F16] = {PACK_FLOAT, 32, 0, 0, 0, 16, 0},
-    [WEIGHT_BF16] = {PACK_FLOAT, 32, 0, 0, 0, 16, 0},    [WEIGHT_Q4_0] = {PACK_D, 256, 0, 32, 0, 4, 8},
-    [WEIGHT_Q4_1] = {PACK_DM, 256, 0, 64, 0, 4, 0},      [WEIGHT_Q5_0] = {PACK_D, 256, 64, 32, 0, 4, 16},
-    [WEIGHT_Q5_1] = {PACK_DM, 256, 64, 64, 0, 4, 0},     [WEIGHT_Q8_0] = {PACK_D, 512, 0, 32, 0, 8, 128},
-    [WEIGHT_Q4_K] = {PACK_K_MIN, 256, 0, 32, 64, 4, 0},  [WEIGHT_Q5_K] = {PACK_K_MIN, 256, 64, 32, 64, 4, 0},
-    [WEIGHT_Q6_K] = {PACK_K_16, 256, 128, 32, 32, 4, 32},[WEIGHT_Q3_K] = {PACK_K_16, 128, 64, 32, 32, 2, 4},
+    [WEIGHT_F32] = {PACK_FLOAT, 64, 0, 0, 0, 32, 0},      [WEIGHT_F16] = {PACK_FLOAT, 32, 0, 0, 0, 16, 0},
+    [WEIGHT_BF16] = {PACK_FLOAT, 32, 0, 0, 0, 16, 0},     [WEIGHT_Q4_0] = {PACK_D, 256, 0, 32, 0, 4, 8},
+    [WEIGHT_Q4_1] = {PACK_DM, 256, 0, 64, 0, 4, 0},       [WEIGHT_Q5_0] = {PACK_D, 256, 64, 32, 0, 4, 16},
+    [WEIGHT_Q5_1] = {PACK_DM, 256, 64, 64, 0, 4, 0},      [WEIGHT_Q8_0] = {PACK_D, 512, 0, 32, 0, 8, 128},
+    [WEIGHT_Q4_K] = {PACK_K_MIN, 256, 0, 32, 64, 4, 0},   [WEIGHT_Q5_K] = {PACK_K_MIN, 256, 64, 32, 64, 4, 0},
+    [WEIGHT_Q6_K] = {PACK_K_16, 256, 128, 32, 32, 4, 32}, [WEIGHT_Q3_K] = {PACK_K_16, 128, 64, 32, 32, 2, 4},
     [WEIGHT_Q2_K] = {PACK_K_MIN16, 128, 0, 32, 64, 2, 0},
 };
 
@@ -78,8 +78,8 @@ bool acts_layout(enum acts_kind kind, uint64_t cols, uint64_t capacity, struct a
         return false;
     *a = (struct acts){.kind = kind, .cols = (uint32_t)cols, .capacity = (uint32_t)capacity};
     a->groups = (uint32_t)((cols + GROUP - 1) / GROUP);
-    a->tile_bytes = kind == ACTS_Q8 ? a->groups * sizeof(struct acts_group)
-                                    : round64((size_t)cols * KERNEL_TILE_COLS * sizeof(float));
+    a->tile_bytes =
+        kind == ACTS_Q8 ? a->groups * sizeof(struct acts_group) : round64((size_t)cols * KERNEL_TILE_COLS * sizeof(float));
     size_t bytes;
     return size_mul(a->tile_bytes, (size_t)((capacity + KERNEL_TILE_COLS - 1) / KERNEL_TILE_COLS), &bytes);
 }
@@ -149,7 +149,8 @@ void attn_run(const struct kernels *k, const struct kv_view *kv, const struct at
 /* ---- the table of tables, best first ---- */
 
 const struct kernels *const KERNELS_ALL[] = {
-    &kernels_ref, NULL,
+    &kernels_ref,
+    NULL,
 };
 
 bool kernels_runnable(const struct kernels *k)

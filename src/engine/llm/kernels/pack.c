@@ -111,21 +111,40 @@ void group_from_file(enum weight_type t, const uint8_t *row, uint32_t g, struct 
     const uint8_t *b = row + (size_t)(g / per) * info->block_bytes;
     memset(out, 0, sizeof *out);
     switch (t) {
-    case WEIGHT_Q4_0: out->d = load_u16(b), nibbles(b + 2, out->q); break;
-    case WEIGHT_Q4_1: out->d = load_u16(b), out->m = load_u16(b + 2), nibbles(b + 4, out->q); break;
-    case WEIGHT_Q5_0: out->d = load_u16(b), nibbles(b + 6, out->q), fifth_bits(b + 2, out->q); break;
-    case WEIGHT_Q5_1: out->d = load_u16(b), out->m = load_u16(b + 2), nibbles(b + 8, out->q), fifth_bits(b + 4, out->q); break;
+    case WEIGHT_Q4_0:
+        out->d = load_u16(b), nibbles(b + 2, out->q);
+        break;
+    case WEIGHT_Q4_1:
+        out->d = load_u16(b), out->m = load_u16(b + 2), nibbles(b + 4, out->q);
+        break;
+    case WEIGHT_Q5_0:
+        out->d = load_u16(b), nibbles(b + 6, out->q), fifth_bits(b + 2, out->q);
+        break;
+    case WEIGHT_Q5_1:
+        out->d = load_u16(b), out->m = load_u16(b + 2), nibbles(b + 8, out->q), fifth_bits(b + 4, out->q);
+        break;
     case WEIGHT_Q8_0:
         out->d = load_u16(b);
         for (int i = 0; i < GROUP; i++)
             out->q[i] = b[2 + i] ^ 0x80;
         break;
-    case WEIGHT_Q2_K: q2_k(b, j, out); break;
-    case WEIGHT_Q3_K: q3_k(b, j, out); break;
-    case WEIGHT_Q4_K: q4_k(b, j, out); break;
-    case WEIGHT_Q5_K: q5_k(b, j, out); break;
-    case WEIGHT_Q6_K: q6_k(b, j, out); break;
-    default: ASSERT(!"a float type has no groups");
+    case WEIGHT_Q2_K:
+        q2_k(b, j, out);
+        break;
+    case WEIGHT_Q3_K:
+        q3_k(b, j, out);
+        break;
+    case WEIGHT_Q4_K:
+        q4_k(b, j, out);
+        break;
+    case WEIGHT_Q5_K:
+        q5_k(b, j, out);
+        break;
+    case WEIGHT_Q6_K:
+        q6_k(b, j, out);
+        break;
+    default:
+        ASSERT(!"a float type has no groups");
     }
 }
 
@@ -137,12 +156,21 @@ void group_values(enum weight_type t, const struct group *in, float *out)
         int h = i / 16;
         float q = (float)(in->q[i] - s->zero);
         switch (s->scale) {
-        case PACK_D: out[i] = q * d; break;
-        case PACK_DM: out[i] = q * d + m; break;
-        case PACK_K_16: out[i] = d * (float)in->sc[h] * q; break;
+        case PACK_D:
+            out[i] = q * d;
+            break;
+        case PACK_DM:
+            out[i] = q * d + m;
+            break;
+        case PACK_K_16:
+            out[i] = d * (float)in->sc[h] * q;
+            break;
         case PACK_K_MIN:
-        case PACK_K_MIN16: out[i] = d * (float)in->sc[h] * q - m * (float)in->mn[h]; break;
-        case PACK_FLOAT: ASSERT(!"a float type has no groups");
+        case PACK_K_MIN16:
+            out[i] = d * (float)in->sc[h] * q - m * (float)in->mn[h];
+            break;
+        case PACK_FLOAT:
+            ASSERT(!"a float type has no groups");
         }
     }
 }
@@ -152,7 +180,8 @@ static uint8_t *quant_at(const struct pack_spec *s, uint8_t *strip, uint32_t g)
     return strip + (size_t)g * s->quant_bytes;
 }
 
-static void put_quants(const struct matrix *m, const struct pack_spec *s, uint8_t *strip, uint32_t r, uint32_t g, const uint8_t *q)
+static void put_quants(const struct matrix *m, const struct pack_spec *s, uint8_t *strip, uint32_t r, uint32_t g,
+                       const uint8_t *q)
 {
     uint8_t *low = quant_at(s, strip, g) + 4 * r, *high = strip + m->off_high + (size_t)g * s->high_bytes + 4 * r;
     for (uint32_t k = 0; k < GROUP; k++) {
@@ -170,7 +199,8 @@ static void put_quants(const struct matrix *m, const struct pack_spec *s, uint8_
     }
 }
 
-static void get_quants(const struct matrix *m, const struct pack_spec *s, const uint8_t *strip, uint32_t r, uint32_t g, uint8_t *q)
+static void get_quants(const struct matrix *m, const struct pack_spec *s, const uint8_t *strip, uint32_t r, uint32_t g,
+                       uint8_t *q)
 {
     const uint8_t *low = strip + (size_t)g * s->quant_bytes + 4 * r;
     const uint8_t *high = strip + m->off_high + (size_t)g * s->high_bytes + 4 * r;

@@ -230,6 +230,12 @@ void os_map_prefetch(const struct os_map *m)
         madvise((void *)(uintptr_t)m->p, m->n, MADV_WILLNEED);
 }
 
+void os_map_drop(const struct os_map *m)
+{
+    if (m->n)
+        madvise((void *)(uintptr_t)m->p, m->n, MADV_DONTNEED);
+}
+
 int os_exe_path(struct buf *out, struct error *err)
 {
     for (size_t cap = 256; cap <= 65536; cap *= 2) {

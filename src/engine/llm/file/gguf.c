@@ -9,8 +9,8 @@
 #include "base/status.h"
 
 /* Limits far above any real file, so that counts can't make us allocate what the file can't back. */
-#define KV_MAX 65536u
-#define TENSORS_MAX 1048576u
+#define KV_MAX         65536u
+#define TENSORS_MAX    1048576u
 #define NAME_MAX_BYTES 512u
 
 struct cursor {
@@ -19,7 +19,7 @@ struct cursor {
 };
 
 static const uint8_t type_bytes[GGUF_TYPE_COUNT] = {
-    [GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_U16] = 2,  [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
+    [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
     [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
 };
 
@@ -194,7 +194,8 @@ static int take_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t *offset
     if (rc < 0)
         return rc;
     if (!t->name.n || t->name.n > NAME_MAX_BYTES)
-        return error_set(err, STATUS_INVALID, "GGUF: a tensor name has %zu bytes; accepted: 1 to %u", t->name.n, NAME_MAX_BYTES);
+        return error_set(err, STATUS_INVALID, "GGUF: a tensor name has %zu bytes; accepted: 1 to %u", t->name.n,
+                         NAME_MAX_BYTES);
     if (t->n_dims < 1 || t->n_dims > GGUF_DIMS_MAX)
         return error_set(err, STATUS_INVALID, "GGUF: tensor \"%.*s\" has %u dims; accepted: 1 to %d", STR_ARG(t->name),
                          t->n_dims, GGUF_DIMS_MAX);
@@ -212,8 +213,9 @@ static int take_tensor(struct cursor *c, struct gguf_tensor *t, uint64_t *offset
     if (!info)
         return error_set(err, STATUS_INVALID, "GGUF: tensor \"%.*s\" has unknown type %u", STR_ARG(t->name), type);
     if (!info->block_elems)
-        return error_set(err, STATUS_UNIMPLEMENTED, "GGUF: tensor \"%.*s\" has type %s, which is not supported; supported: F32 F16 "
-                                                    "BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K",
+        return error_set(err, STATUS_UNIMPLEMENTED,
+                         "GGUF: tensor \"%.*s\" has type %s, which is not supported; supported: F32 F16 "
+                         "BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q2_K Q3_K Q4_K Q5_K Q6_K",
                          STR_ARG(t->name), info->name);
     t->type = (enum weight_type)type;
     return check_dims(t, err);
@@ -318,8 +320,9 @@ static int place_data(struct cursor *c, struct gguf *g, const struct region *reg
             return error_set(err, STATUS_INVALID, "GGUF: tensor \"%.*s\": offset %llu is not a multiple of the alignment %zu",
                              STR_ARG(t->name), (unsigned long long)offset, g->alignment);
         if (base > c->n || offset > c->n - base || t->bytes > c->n - base - offset)
-            return error_set(err, STATUS_INVALID, "GGUF: tensor \"%.*s\": offset %llu + %zu bytes runs past the end of the file",
-                             STR_ARG(t->name), (unsigned long long)offset, t->bytes);
+            return error_set(err, STATUS_INVALID,
+                             "GGUF: tensor \"%.*s\": offset %llu + %zu bytes runs past the end of the file", STR_ARG(t->name),
+                             (unsigned long long)offset, t->bytes);
         t->data = c->p + base + offset;
     }
     return 0;
@@ -362,11 +365,23 @@ void gguf_release(struct gguf *g)
     map_release(&g->tensor_by_name);
 }
 
-const struct gguf_tensor *gguf_tensor(const struct gguf *g, struct str name) { return map_get(&g->tensor_by_name, name); }
-const struct gguf_kv *gguf_kv(const struct gguf *g, const char *key) { return map_get(&g->kv_by_key, str_of(key)); }
+const struct gguf_tensor *gguf_tensor(const struct gguf *g, struct str name)
+{
+    return map_get(&g->tensor_by_name, name);
+}
+const struct gguf_kv *gguf_kv(const struct gguf *g, const char *key)
+{
+    return map_get(&g->kv_by_key, str_of(key));
+}
 
-static bool is_unsigned(enum gguf_type t) { return t == GGUF_U8 || t == GGUF_U16 || t == GGUF_U32 || t == GGUF_U64; }
-static bool is_signed(enum gguf_type t) { return t == GGUF_I8 || t == GGUF_I16 || t == GGUF_I32 || t == GGUF_I64; }
+static bool is_unsigned(enum gguf_type t)
+{
+    return t == GGUF_U8 || t == GGUF_U16 || t == GGUF_U32 || t == GGUF_U64;
+}
+static bool is_signed(enum gguf_type t)
+{
+    return t == GGUF_I8 || t == GGUF_I16 || t == GGUF_I32 || t == GGUF_I64;
+}
 
 bool gguf_get_u64(const struct gguf *g, const char *key, uint64_t *out)
 {

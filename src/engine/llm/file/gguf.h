@@ -20,8 +20,20 @@
 #include "engine/llm/file/weight_type.h"
 
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64,
-    GGUF_F64, GGUF_TYPE_COUNT,
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_TYPE_COUNT,
 };
 
 #define GGUF_DIMS_MAX 4
@@ -37,9 +49,9 @@ struct gguf_kv {
     struct str key;
     enum gguf_type type;
     union {
-        uint64_t u;  /* U8..U64, BOOL */
-        int64_t i;   /* I8..I64 */
-        double f;    /* F32, F64 */
+        uint64_t u; /* U8..U64, BOOL */
+        int64_t i;  /* I8..I64 */
+        double f;   /* F32, F64 */
         struct str s;
         struct gguf_array a;
     };

@@ -8,7 +8,6 @@
 #include "cli/server.h"
 
 #include <stdlib.h>
-#include <unistd.h> /* _exit */
 
 #include "base/status.h"
 #include "cli/server_priv.h"
@@ -122,7 +121,7 @@ int server_run(const struct server_options *o, struct error *err)
         serve(s);
         if (!stop(s)) {
             LOG(s->log, LOG_WARN, "forced_stop", LOG_U("in_flight", api_in_flight(s->api)));
-            _exit(1);
+            _Exit(1);
         }
         LOG(s->log, LOG_INFO, "stopped", LOG_F("uptime_s", (double)(os_monotonic_ns() - s->started_ns) * 1e-9));
     }

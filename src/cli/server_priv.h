@@ -51,6 +51,5 @@ void server__release(struct server *s);
 
 /* server_reload.c. Any thread. The report is JSON. */
 int server__reload(struct server *s, struct buf *report, struct error *err) MUST_CHECK;
-void server__limits(const struct config *c, struct http_limits *out);
 
 #endif

@@ -5,28 +5,10 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "cli/from_config.h"
 #include "cli/server_priv.h"
 #include "conf/options.h"
 #include "os/clock.h"
-
-void server__limits(const struct config *c, struct http_limits *out)
-{
-    *out = (struct http_limits){
-        .max_connections = c->limits.max_connections,
-        .max_header_bytes = c->limits.max_header_bytes,
-        .max_headers = c->limits.max_headers,
-        .max_url_bytes = c->limits.max_url_bytes,
-        .max_body_bytes = c->limits.max_body_bytes,
-        .max_inflate_ratio = c->limits.max_inflate_ratio,
-        .max_pipeline = c->limits.max_pipeline,
-        .max_requests = c->limits.max_requests,
-        .header_timeout_ns = c->limits.header_timeout,
-        .body_timeout_ns = c->limits.body_timeout,
-        .idle_timeout_ns = c->limits.idle_timeout,
-        .write_timeout_ns = c->limits.write_timeout,
-        .min_body_rate = c->limits.min_body_rate,
-    };
-}
 
 struct report {
     struct buf applied, restart; /* JSON string lists, without brackets */
@@ -46,7 +28,7 @@ static void apply(struct server *s)
 {
     const struct config *c = s->config;
     struct http_limits limits;
-    server__limits(c, &limits);
+    cli_http_limits(c, &limits);
     for (int i = 0; i < 3; i++)
         if (s->listeners[i])
             http_server_set_limits(s->listeners[i], &limits);

@@ -7,14 +7,13 @@
 
 #include "base/size.h"
 #include "base/status.h"
+#include "cli/from_config.h"
 #include "cli/server_priv.h"
-#include "conf/options.h"
 #include "model/registry.h"
 #include "obs/access_log.h"
 #include "obs/log_sink.h"
 #include "obs/metrics.h"
 #include "obs/process_metrics.h"
-#include "os/cgroup.h"
 #include "os/clock.h"
 #include "os/crash.h"
 #include "os/process.h"
@@ -26,15 +25,6 @@
 static int no_memory(struct error *err)
 {
     return error_set(err, STATUS_NOMEM, "out of memory while starting");
-}
-
-static uint32_t threads_or_quota(uint32_t configured)
-{
-    if (configured)
-        return configured;
-    struct os_cpu_limits cpu;
-    os_cpu_limits_read(&cpu);
-    return cpu.threads;
 }
 
 /* ---- logs and process ---- */
@@ -90,57 +80,20 @@ static void prepare_process(struct server *s)
 
 /* ---- engines ---- */
 
-/* Engines get every row of the configuration as text and take those they know. */
 static int open_engines(struct server *s, struct error *err)
 {
-    struct engine_option options[CONFIG_OPTIONS_MAX];
-    struct buf text[CONFIG_OPTIONS_MAX];
-    size_t n = 0;
-    int rc = 0;
-    for (size_t i = 0; i < option_count(); i++, n++) {
-        const struct option *row = option_at(i);
-        buf_init(&text[n]);
-        config_render_value(s->config, row, &text[n]);
-        if (strcmp(row->name, "compute.threads") == 0) {
-            buf_clear(&text[n]);
-            buf_append_u64(&text[n], threads_or_quota(s->config->compute.threads));
-        }
-        options[n] = (struct engine_option){str_of(row->name), str_of(buf_z(&text[n]))};
-        if (text[n].failed)
-            rc = no_memory(err);
-    }
-    if (rc == 0)
-        rc = cli_engines_open(options, n, s->log, s->engines, err);
+    int rc = cli_open_engines(s->config, s->log, s->engines, err);
     s->engines_open = rc == 0;
-    for (size_t i = 0; i < n; i++)
-        buf_release(&text[i]);
     return rc;
 }
 
 static int start_registry(struct server *s, struct error *err)
 {
-    const struct config *c = s->config;
-    struct registry_options o = {
-        .roots = c->repository.paths.v,
-        .n_roots = c->repository.paths.n,
-        .mode = (enum registry_mode)c->repository.mode,
-        .load = c->repository.load.v,
-        .n_load = c->repository.load.n,
-        .poll_interval_ns = c->repository.poll_interval,
-        .poll_settle_ns = c->repository.poll_settle,
-        .follow_symlinks = c->repository.follow_symlinks,
-        .strict_readiness = c->repository.strict_readiness,
-        .memory_limit_bytes = c->repository.memory_limit,
-        .queue_bytes_total = c->scheduler.queue_bytes,
-        .compute_threads = threads_or_quota(c->compute.threads),
-        .loader_threads = c->repository.loader_threads,
-        .hang_timeout_ns = c->scheduler.hang_timeout,
-        .default_deadline_ns = c->scheduler.default_deadline,
-        .engines = cli_engines,
-        .engine_state = s->engines,
-        .metrics = s->metrics,
-        .log = s->log,
-    };
+    struct registry_options o;
+    cli_registry_options(s->config, &o);
+    o.engine_state = s->engines;
+    o.metrics = s->metrics;
+    o.log = s->log;
     return registry_create(&o, &s->registry, err);
 }
 
@@ -168,7 +121,7 @@ static void append_status(void *ctx, struct buf *out)
     buf_append_json_str(out, str_of(os_build_id()));
     buf_printf(out, ",\"uptime_s\":%.3f,\"rss_bytes\":%llu,\"compute_threads\":%u,\"connections\":%llu",
                (double)(os_monotonic_ns() - s->started_ns) * 1e-9, (unsigned long long)os_process_rss_bytes(),
-               threads_or_quota(s->config->compute.threads),
+               cli_threads(s->config->compute.threads),
                (unsigned long long)(s->listeners[0] ? http_server_connections(s->listeners[0]) : 0));
 }
 
@@ -204,7 +157,7 @@ static int start_listener(struct server *s, int index, enum api_surface surface,
     };
     if (!listen->n)
         return 0;
-    server__limits(s->config, &o.limits);
+    cli_http_limits(s->config, &o.limits);
     api_handler(s->api, surface, &o.handler);
     int rc = http_server_start(&o, &s->listeners[index], err);
     if (rc < 0)
@@ -217,7 +170,7 @@ static int start_listener(struct server *s, int index, enum api_surface surface,
 static int start_listeners(struct server *s, struct error *err)
 {
     const struct config *c = s->config;
-    int rc = start_listener(s, 0, API_HTTP, "http", &c->http.listen, threads_or_quota(c->http.threads), err);
+    int rc = start_listener(s, 0, API_HTTP, "http", &c->http.listen, cli_threads(c->http.threads), err);
     if (rc == 0)
         rc = start_listener(s, 1, API_METRICS, "metrics", &c->metrics.listen, 1, err);
     if (rc == 0)

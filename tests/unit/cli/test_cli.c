@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "cli/cli.h"
 #include "cli/config_args.h"
+#include "cli/from_config.h"
 #include "conf/config.h"
 
 static const char *const words[] = {"constant", "poisson", NULL};
@@ -176,13 +177,31 @@ static void server_file(void **state)
     assert_int_equal(cli_config_load(&v.config, NULL, &c, &err), STATUS_NOT_FOUND);
 }
 
+/* The configuration's defaults are those that net/ has measured and documented, and every limit is carried over: a limit that
+ * from_config.c forgot would be 0 here. */
+static void limits_agree(void **state)
+{
+    (void)state;
+    struct config c;
+    struct http_limits mine, theirs;
+    struct error err = {0};
+    memset(&mine, 0, sizeof mine); /* padding too */
+    memset(&theirs, 0, sizeof theirs);
+    assert_int_equal(config_init(&c, &err), 0);
+    cli_http_limits(&c, &mine);
+    http_limits_default(&theirs);
+    assert_int_equal(theirs.max_connections, 10000);
+    assert_int_equal(mine.max_connections, 16384); /* 10,000 idle clients and those that come and go */
+    theirs.max_connections = mine.max_connections;
+    assert_memory_equal(&mine, &theirs, sizeof mine);
+    config_release(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms),
-        cmocka_unit_test(usage_errors),
-        cmocka_unit_test(server_options),
-        cmocka_unit_test(server_file),
+        cmocka_unit_test(forms),       cmocka_unit_test(usage_errors), cmocka_unit_test(server_options),
+        cmocka_unit_test(server_file), cmocka_unit_test(limits_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "net/http_priv.h"
@@ -53,7 +54,7 @@ static void run_free(struct loop_task *t)
 static struct conn *conn_create(struct http_worker *w, int fd, const struct os_addr *peer)
 {
     char text[OS_ADDR_TEXT_BYTES];
-    struct conn *c = calloc(1, sizeof *c);
+    struct conn *c = fault_point("http_conn") ? NULL : calloc(1, sizeof *c);
     if (!c)
         return NULL;
     c->w = w;
@@ -301,7 +302,7 @@ static void pause_reading(struct conn *c)
 static void keep(struct conn *c, const char *data, size_t n)
 {
     ASSERT(c->pend_n == 0);
-    c->pend = malloc(n);
+    c->pend = fault_point("http_pending") ? NULL : malloc(n);
     if (!c->pend) {
         http__conn_close(c);
         return;

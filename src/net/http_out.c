@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "net/http_priv.h"
@@ -125,7 +126,7 @@ static bool queue_head(struct req *q, int status, const char *content_type, cons
     for (size_t i = 0; i < n_headers; i++)
         WARN_ON(!http1_write_header(b, headers[i].name, headers[i].value));
     buf_append(b, "\r\n", 2);
-    char *copy = b->failed ? NULL : arena_alloc(&q->arena, b->n);
+    char *copy = b->failed || fault_point("http_reply") ? NULL : arena_alloc(&q->arena, b->n);
     if (!copy)
         return false;
     memcpy(copy, b->p, b->n);

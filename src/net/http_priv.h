@@ -31,7 +31,7 @@ enum {
     HTTP_STREAM_LOW_BYTES = 64 << 10,
     HTTP_POOL_REQS = 256, /* request objects kept by a worker */
     HTTP_SLABS = 32,      /* body slabs kept by a worker */
-    HTTP_SLABS_BYTES = 4 << 20,
+    HTTP_SLABS_BYTES = 16 << 20,
     HTTP_LINGER_BYTES = 1 << 20, /* discarded behind an error before we give up */
     HTTP_REFUSED_MAX = 128,      /* connections past max_connections that get a 503, per worker */
 };
@@ -75,6 +75,8 @@ struct http_worker {
     uint32_t n_pool, n_out, n_refused; /* unused requests; requests in use; refused connections under way */
     struct slab *slabs[HTTP_SLABS];
     uint32_t n_slabs;
+    uint32_t slab_uses, slab_uses_seen; /* taken from the cache so far, and at the last look of trim_timer */
+    struct loop_timer trim_timer;
     size_t slabs_bytes;
     struct http_limits limits;
     struct http1_limits wire_limits;
@@ -220,6 +222,8 @@ void http__req_gone(struct req *q);
 /* Frees the body; drops the queued reply. */
 void http__req_drop_out(struct req *q);
 void http__pool_release(struct http_worker *w);
+/* For worker.trim_timer: what was not used for some seconds is given back. */
+void http__pool_trim(struct loop_timer *t);
 
 static inline struct req *http__req_of(struct http_request *r)
 {

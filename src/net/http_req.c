@@ -1,7 +1,7 @@
 /* http_req.c: a request from its first byte to its end: the object and its pool, its body, and when the handler hears of it.
  *
  * Objects are pooled per worker with the first chunk of their arena, and bodies live in slabs that are reused when nobody else
- * holds them, so that a connection in its steady state allocates nothing.
+ * holds them, so that a connection in its steady state allocates nothing. Slabs that were not used for TRIM_NS go back.
  *
  * Body memory follows what has arrived, not what was announced: the first allocation is at most HTTP_BODY_FIRST_BYTES, later
  * ones at most 16 times what is there. A client that announces a gigabyte and stops costs 64 KiB. The sum over all requests of a
@@ -10,9 +10,12 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "net/http_priv.h"
+
+#define TRIM_NS 5000000000ull
 
 /* --- slabs --- */
 
@@ -23,6 +26,7 @@ static struct slab *slab_take(struct http_worker *w, size_t cap)
         if (s->cap < cap || s->cap / 8 > cap)
             continue;
         w->slabs[i] = w->slabs[--w->n_slabs];
+        w->slab_uses++;
         w->slabs_bytes -= s->cap;
         s->n = 0;
         return s;
@@ -34,12 +38,31 @@ static struct slab *slab_take(struct http_worker *w, size_t cap)
 static void slab_give(struct http_worker *w, struct slab *s)
 {
     bool ours = atomic_load_explicit(&s->refs, memory_order_acquire) == 1 && !s->free_fn;
-    if (ours && w->n_slabs < HTTP_SLABS && s->cap <= HTTP_SLABS_BYTES / 4 && w->slabs_bytes + s->cap <= HTTP_SLABS_BYTES) {
+    if (ours && w->n_slabs < HTTP_SLABS && s->cap <= HTTP_SLABS_BYTES / 2 && w->slabs_bytes + s->cap <= HTTP_SLABS_BYTES) {
         w->slabs[w->n_slabs++] = s;
         w->slabs_bytes += s->cap;
+        if (!heap_contains(&w->trim_timer.node) && !w->stopping)
+            loop_timer_start(w->loop, &w->trim_timer, loop_now_ns(w->loop) + TRIM_NS);
     } else {
         slab_unref(s);
     }
+}
+
+static void release_slabs(struct http_worker *w)
+{
+    while (w->n_slabs)
+        slab_unref(w->slabs[--w->n_slabs]);
+    w->slabs_bytes = 0;
+}
+
+void http__pool_trim(struct loop_timer *t)
+{
+    struct http_worker *w = CONTAINER_OF(t, struct http_worker, trim_timer);
+    if (w->slab_uses == w->slab_uses_seen)
+        release_slabs(w);
+    else
+        loop_timer_start(w->loop, t, loop_now_ns(w->loop) + TRIM_NS);
+    w->slab_uses_seen = w->slab_uses;
 }
 
 static void drop_body(struct req *q)
@@ -67,7 +90,7 @@ struct req *http__req_begin(struct conn *c)
         w->n_pool--;
         arena = q->arena;
     } else {
-        q = malloc(sizeof *q);
+        q = fault_point("http_request") ? NULL : malloc(sizeof *q);
         if (!q)
             return NULL;
         arena_init(&arena, HTTP_ARENA_FIRST_BYTES, 0);
@@ -116,9 +139,7 @@ void http__pool_release(struct http_worker *w)
         free(q);
     }
     w->n_pool = 0;
-    while (w->n_slabs)
-        slab_unref(w->slabs[--w->n_slabs]);
-    w->slabs_bytes = 0;
+    release_slabs(w);
 }
 
 static void leave_conn(struct req *q)
@@ -332,7 +353,7 @@ static int grow(struct req *q, size_t want_cap, struct error *err)
         http__limit(q->w, LIMIT_MEMORY);
         return error_set(err, STATUS_UNAVAILABLE, "the server holds as many request bytes as it may; try again");
     }
-    struct slab *bigger = slab_take(q->w, want_cap);
+    struct slab *bigger = fault_point("http_body") ? NULL : slab_take(q->w, want_cap);
     if (!bigger) {
         atomic_fetch_sub_explicit(&s->body_bytes, cap, memory_order_relaxed);
         return error_set(err, STATUS_NOMEM, "out of memory for the request's body");

@@ -345,6 +345,7 @@ static int worker_init(struct http_server *s, uint32_t index, const struct http_
     buf_init(&w->scratch);
     loop_timer_init(&w->accept_timer, accept_again);
     loop_timer_init(&w->stop_timer, abandon);
+    loop_timer_init(&w->trim_timer, http__pool_trim);
     w->drain_task.run = run_drain;
     w->stop_task.run = run_stop;
     w->placeholder_fd = os_fd_placeholder();

@@ -1,0 +1,40 @@
+/* Every allocation of the server made to fail, each once at each of its first hits: the connection may be lost or refused with 503,
+ * the server lives on. Only in builds with fault points; elsewhere the loop just serves. */
+#include "net_server.h"
+
+static const char BODY[] = "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\nabc";
+
+static void test_allocations_fail(void **state)
+{
+    (void)state;
+    size_t ok = 0;
+    for (int i = 0; i < 40; i++) {
+        struct buf b;
+        buf_init(&b);
+        int fd = tcp_connect(address);
+        send_z(fd, BODY);
+        send_z(fd, "GET /stream?2 HTTP/1.1\r\n" HOST "\r\nGET /hi HTTP/1.1\r\n" HOST CLOSE "\r\n");
+        while (wait_readable(fd, 5000)) { /* whatever comes, the end comes too */
+            ssize_t n = recv(fd, buf_reserve(&b, 65536), 65536, 0);
+            if (n <= 0)
+                break;
+            b.n += (size_t)n;
+        }
+        ok += strstr(buf_z(&b), "\r\n\r\nabc") && b.n > 3 && strcmp(buf_z(&b) + b.n - 2, "hi") == 0;
+        if (b.n && strncmp(buf_z(&b), "HTTP/1.1 200", 12) != 0)
+            assert_int_equal(strncmp(buf_z(&b), "HTTP/1.1 503", 12), 0);
+        close(fd);
+        buf_release(&b);
+    }
+    assert_in_range(ok, 20, 40);
+    WAIT_FOR(http_server_connections(server) == 0);
+    WAIT_FOR(headers_seen == completed);
+}
+
+int main(void)
+{
+    setenv("INFERD_FAULT", "http_conn:oom@3x1,http_request:oom@1x2,http_body:oom@2x2,http_reply:oom@5x4,http_pending:oom@1x3",
+           1);
+    const struct CMUnitTest tests[] = {SERVED(test_allocations_fail)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

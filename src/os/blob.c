@@ -10,13 +10,18 @@
 #include "os/file.h"
 #include "os/sys_error.h"
 
+/* A read of hundreds of MB is tens of ms inside the kernel, where a thread that serves requests can't take the CPU back from this one:
+ * in small parts it can between any two. */
+#define BLOB_PART_BYTES ((size_t)1 << 20)
+
 /* Fill `dst` with exactly n bytes and make sure that the file ends there. */
 static int read_exact(int fd, const char *rel, uint8_t *dst, size_t n, struct error *err)
 {
     size_t at = 0;
     uint8_t beyond;
     for (;;) {
-        ssize_t got = at < n ? pread(fd, dst + at, n - at, (off_t)at) : pread(fd, &beyond, 1, (off_t)at);
+        size_t part = n - at < BLOB_PART_BYTES ? n - at : BLOB_PART_BYTES;
+        ssize_t got = at < n ? pread(fd, dst + at, part, (off_t)at) : pread(fd, &beyond, 1, (off_t)at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)

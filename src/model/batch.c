@@ -140,7 +140,8 @@ static void answer_members(struct instance *i, size_t first, size_t n, const str
     uint32_t total = rows_of(i, first, n);
     uint64_t now = os_monotonic_ns();
     series_run(v->series, total, t->input - t->start, t->computed - t->input, now - t->computed);
-    if (n == i->n_slots) { /* the batcher hears of the end before the clients do, or their next requests would be strangers to it */
+    if (n ==
+        i->n_slots) { /* the batcher hears of the end before the clients do, or their next requests would be strangers to it */
         os_mutex_lock(&v->lock);
         batcher_finish(v->batcher, i->run_id, now, i->learned_ns);
         i->run_id = 0;

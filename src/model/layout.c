@@ -99,27 +99,28 @@ static int open_file_root(struct repo *r, struct repo_root *root, struct str pat
     if (!root->path)
         return error_set(err, STATUS_NOMEM, "no memory for the model repository");
     root->name = known_file(r->o, root->file) ? folder_name(&r->arena, str_of(root->path)) : stem(root->file);
-    return os_dir_open(root->path, &root->fd, err);
+    return 0;
 }
 
 static int open_root(struct repo *r, struct repo_root *root, const char *path, struct error *err)
 {
     struct os_file_info info;
-    root->fd = -1;
     root->path = path;
     int rc = os_file_info(path, &info, err);
     if (rc)
         return error_prefix(err, "model repository");
     if (info.kind == OS_FILE_REGULAR)
         rc = open_file_root(r, root, str_of(path), err);
-    else
-        rc = os_dir_open(path, &root->fd, err);
+    int fd = -1;
+    if (!rc)
+        rc = os_dir_open(root->path, &fd, err);
     if (rc)
         return error_prefix(err, "model repository");
-    if (root->kind != ROOT_FILE && is_model_folder(root->fd, r->o)) {
+    if (root->kind != ROOT_FILE && is_model_folder(fd, r->o)) {
         root->kind = ROOT_MODEL;
         root->name = folder_name(&r->arena, str_of(path));
     }
+    os_close(fd);
     if (root->kind != ROOT_REPOSITORY && !str_is_model_name(root->name))
         return error_set(err, STATUS_INVALID,
                          "\"%.*s\" cannot be a model's name: use letters, digits, '.', '_' and '-', at most 128",
@@ -146,10 +147,18 @@ int repo_open(struct repo *r, const struct registry_options *o, struct error *er
 
 void repo_release(struct repo *r)
 {
-    for (size_t i = 0; i < r->n; i++)
-        os_close(r->roots[i].fd);
     r->n = 0;
     arena_release(&r->arena);
+}
+
+int layout_open(const struct repo_root *root, const char *rel, enum os_file_kind want, bool follow_out, int *fd,
+                struct error *err)
+{
+    int dir = -1, rc = os_dir_open(root->path, &dir, err);
+    if (!rc)
+        rc = os_open_beneath(dir, rel, want, follow_out, fd, err);
+    os_close(dir);
+    return rc;
 }
 
 struct found {
@@ -178,7 +187,10 @@ static int scan_repository(const struct repo *r, const struct repo_root *root, s
                            struct error *err)
 {
     struct os_dir_list l = {0};
-    int rc = os_dir_list(root->fd, LAYOUT_ENTRIES_MAX, &l, err);
+    int fd = -1, rc = os_dir_open(root->path, &fd, err);
+    if (!rc)
+        rc = os_dir_list(fd, LAYOUT_ENTRIES_MAX, &l, err);
+    os_close(fd);
     for (size_t i = 0; i < l.n && !rc; i++) {
         const struct os_dir_entry *e = &l.entries[i];
         if (e->name[0] == '.' || e->kind == OS_FILE_REGULAR || e->kind == OS_FILE_OTHER)

@@ -208,7 +208,7 @@ static int scan_folder(const struct repo *r, struct repo_model *m, struct arena 
 int layout_scan_model(const struct repo *r, struct repo_model *m, struct arena *a, struct error *err)
 {
     int fd = -1;
-    if (os_open_beneath(m->root->fd, m->dir, OS_FILE_DIRECTORY, r->o->follow_symlinks, &fd, NULL)) {
+    if (layout_open(m->root, m->dir, OS_FILE_DIRECTORY, r->o->follow_symlinks, &fd, NULL)) {
         m->problem = "the model's folder cannot be opened, or is a link that leaves the repository";
         return 0;
     }
@@ -220,7 +220,7 @@ int layout_scan_model(const struct repo *r, struct repo_model *m, struct arena *
 static int read_beneath(const struct repo *r, const struct repo_model *m, const char *rel, const char *shown, size_t limit,
                         struct buf *out, struct error *err)
 {
-    int fd = -1, rc = os_open_beneath(m->root->fd, rel, OS_FILE_REGULAR, r->o->follow_symlinks, &fd, err);
+    int fd = -1, rc = layout_open(m->root, rel, OS_FILE_REGULAR, r->o->follow_symlinks, &fd, err);
     if (!rc)
         rc = os_file_read_fd(fd, shown, limit, out, err);
     os_close(fd);
@@ -263,7 +263,7 @@ int repo_config(const struct repo *r, const struct repo_model *m, struct arena *
 int repo_version_open(const struct repo *r, const struct repo_model *m, const struct repo_version *v, int *fd,
                       struct error *err)
 {
-    return os_open_beneath(m->root->fd, v->dir, OS_FILE_DIRECTORY, r->o->follow_symlinks, fd, err);
+    return layout_open(m->root, v->dir, OS_FILE_DIRECTORY, r->o->follow_symlinks, fd, err);
 }
 
 static int find_version(const struct repo_model *m, struct str name)
@@ -321,7 +321,7 @@ static bool root_has(const struct repo_root *root, struct str name)
     memcpy(dir, name.p, name.n);
     dir[name.n] = 0;
     /* a link that leads out is found here and refused, with its reason, when it is scanned */
-    bool found = !os_open_beneath(root->fd, dir, OS_FILE_DIRECTORY, true, &fd, NULL);
+    bool found = !layout_open(root, dir, OS_FILE_DIRECTORY, true, &fd, NULL);
     os_close(fd);
     return found;
 }

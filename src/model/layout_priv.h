@@ -17,9 +17,8 @@ enum root_kind { ROOT_REPOSITORY, ROOT_MODEL, ROOT_FILE };
 struct repo_root {
     enum root_kind kind;
     const char *path; /* as given; for ROOT_FILE the folder's */
-    int fd;
-    struct str name; /* ROOT_MODEL, ROOT_FILE: the model's name */
-    struct str file; /* ROOT_FILE: the file's name inside the folder */
+    struct str name;  /* ROOT_MODEL, ROOT_FILE: the model's name */
+    struct str file;  /* ROOT_FILE: the file's name inside the folder */
 };
 
 struct repo {

@@ -19,23 +19,25 @@
 
 #define REGISTRY_EXIT_NS 2000000000ull /* what registry_destroy waits beyond the hang timeout */
 
+static void insert_by_name(struct registry *r, struct entry *e)
+{
+    struct list *at = r->entries.prev; /* scans come in order: mostly the last one */
+    while (at != &r->entries && strcmp(LIST_ENTRY(at, struct entry, link)->name, e->name) > 0)
+        at = at->prev;
+    list_insert_before(at->next, &e->link);
+}
+
 struct entry *registry__entry(struct registry *r, struct str name, bool make)
 {
-    struct list *at = &r->entries;
-    LIST_EACH(it, &r->entries)
-    {
-        struct entry *e = LIST_ENTRY(it, struct entry, link);
-        int c = strncmp(e->name, name.p, name.n);
-        c = c ? c : (e->name[name.n] != 0);
-        if (c == 0)
-            return e;
-        if (c > 0) {
-            at = it;
-            break;
-        }
-    }
-    struct entry *e = make ? calloc(1, sizeof *e) : NULL;
-    if (!e || !(e->name = strndup(name.p, name.n))) {
+    struct entry *e = map_get(&r->by_name, name);
+    if (e || !make)
+        return e;
+    e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    e->name = strndup(name.p, name.n);
+    if (!e->name || map_put(&r->by_name, str_of(e->name), e)) {
+        free(e->name);
         free(e);
         return NULL;
     }
@@ -43,7 +45,7 @@ struct entry *registry__entry(struct registry *r, struct str name, bool make)
     list_init(&e->versions);
     list_init(&e->work.link);
     arena_init(&e->labels_arena, 512, 0);
-    list_insert_before(at, &e->link);
+    insert_by_name(r, e);
     return e;
 }
 
@@ -280,6 +282,7 @@ static void free_entries(struct registry *r)
 static void release(struct registry *r)
 {
     snapshot_unref(atomic_load(&r->box.current));
+    map_release(&r->by_name);
     free_entries(r);
     version_home_release(&r->home);
     series_table_release(&r->home.series);
@@ -298,6 +301,7 @@ static int init(struct registry *r, struct error *err)
     os_mutex_init(&r->work_lock, RANK_LEAF);
     os_cond_init(&r->work_cond);
     list_init(&r->entries);
+    map_init(&r->by_name, os_monotonic_ns());
     list_init(&r->work);
     list_init(&r->scan.link);
     r->scan.run = registry__scan_run;
@@ -374,17 +378,6 @@ void registry_drain(struct registry *r)
     os_mutex_lock(&r->lock);
     registry__update_ready(r);
     os_mutex_unlock(&r->lock);
-}
-
-bool registry_idle(const struct registry *r)
-{
-    struct registry *m = (struct registry *)r; /* the lock only */
-    bool idle = true;
-    os_mutex_lock(&m->home.live_lock);
-    LIST_EACH(it, &m->home.live)
-    idle &= atomic_load(&LIST_ENTRY(it, struct model_version, live)->pending) == 0;
-    os_mutex_unlock(&m->home.live_lock);
-    return idle;
 }
 
 /* Drop what serves. Returns after readers can't find any of it. */

@@ -58,6 +58,7 @@ struct registry {
     struct os_mutex lock;   /* RANK_REGISTRY: entries and all below up to the blank line */
     struct os_cond changed; /* versions were destroyed; publishing ended; a pass ended */
     struct list entries;    /* by name */
+    struct map by_name;     /* the same */
     bool publishing;
     uint64_t wanted_gen, published_gen; /* generations of the snapshot: asked for, shown */
     uint32_t alive;                     /* version objects of all entries */

@@ -75,6 +75,28 @@ static struct model_version **all_versions(struct registry *r, size_t *n)
     return all;
 }
 
+static bool idle(const struct model_version *v)
+{
+    uint64_t steps;
+    bool busy = false;
+    if (v->contract.c.face == ENGINE_TOKEN && v->ops->progress)
+        v->ops->progress(v->engine, &steps, &busy);
+    return !busy && atomic_load(&v->pending) == 0;
+}
+
+bool registry_idle(const struct registry *r)
+{
+    size_t n;
+    bool all_idle = true;
+    struct model_version **all = all_versions((struct registry *)r, &n); /* changes nothing but reference counts */
+    for (size_t i = 0; all && i < n; i++) {
+        all_idle &= idle(all[i]);
+        model_version_unref(all[i]);
+    }
+    free((void *)all);
+    return all && all_idle;
+}
+
 void registry__watch(struct registry *r, uint64_t now_ns)
 {
     size_t n;

@@ -434,6 +434,29 @@ static void poll_mode(void **state)
     until(forgotten, w, "n is forgotten");
 }
 
+/* A repository that is replaced as a whole by moving a link (git-sync, Kubernetes). */
+static void moved_root(void **state)
+{
+    struct world *w = *state;
+    char link[128], next[128];
+    put(w, "rev1/m/1/model.fake", constant(1));
+    put(w, "rev1/gone/1/model.fake", constant(5));
+    put(w, "rev2/m/1/model.fake", constant(2));
+    snprintf(link, sizeof link, "%s/current", w->dir);
+    snprintf(next, sizeof next, "%s/next", w->dir);
+    assert_int_equal(symlink("rev1", link), 0);
+    w->roots[0] = link;
+    w->o.mode = REGISTRY_POLL;
+    assert_int_equal(registry_create(&w->o, &w->r, NULL), 0);
+    expect(w, "m", "", 1);
+    expect(w, "gone", "", 5);
+    assert_int_equal(symlink("rev2", next), 0);
+    assert_int_equal(rename(next, link), 0);
+    expect(w, "m", "", 2);
+    expect(w, "gone", "", -1);
+    assert_true(registry_ready(w->r));
+}
+
 struct loads {
     struct logger lg;
     _Atomic unsigned loading, failed;
@@ -574,6 +597,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(concurrent_control, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(poll_mode, setup, teardown),
+        cmocka_unit_test_setup_teardown(moved_root, setup, teardown),
         cmocka_unit_test_setup_teardown(partial_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(policies_and_labels, setup, teardown),
         cmocka_unit_test_setup_teardown(layouts, setup, teardown),

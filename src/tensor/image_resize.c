@@ -85,23 +85,38 @@ static inline uint8_t narrow(int32_t sum)
     return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
+/* One row along x. Inlined for each channel count, so that the sums are registers. */
+static inline __attribute__((always_inline)) void row_along_x(const uint8_t *row, const struct axis *a, size_t ch, uint8_t *out)
+{
+    for (uint32_t x = 0; x < a->out; x++) {
+        const int32_t *w = a->weight + (size_t)x * a->taps;
+        const uint8_t *p = row + a->first[x] * ch;
+        int32_t r = 1 << (WEIGHT_BITS - 1), g = r, b = r;
+        for (uint32_t k = 0, n = a->n[x]; k < n; k++, p += ch) {
+            r += p[0] * w[k];
+            if (ch == 3) {
+                g += p[1] * w[k];
+                b += p[2] * w[k];
+            }
+        }
+        *out++ = narrow(r);
+        if (ch == 3) {
+            *out++ = narrow(g);
+            *out++ = narrow(b);
+        }
+    }
+}
+
 /* Rows of `in` resampled along x. */
 static void along_x(const struct image *in, const struct axis *a, uint8_t *out)
 {
-    const size_t ch = in->channels;
-    for (uint32_t y = 0; y < in->height; y++) {
-        const uint8_t *row = in->pixels.p + (size_t)y * in->width * ch;
-        for (uint32_t x = 0; x < a->out; x++) {
-            const int32_t *w = a->weight + (size_t)x * a->taps;
-            const uint8_t *p = row + a->first[x] * ch;
-            int32_t sum[3] = {1 << (WEIGHT_BITS - 1), 1 << (WEIGHT_BITS - 1), 1 << (WEIGHT_BITS - 1)};
-            for (uint32_t k = 0; k < a->n[x]; k++, p += ch)
-                for (size_t c = 0; c < ch; c++)
-                    sum[c] += p[c] * w[k];
-            for (size_t c = 0; c < ch; c++)
-                *out++ = narrow(sum[c]);
-        }
-    }
+    const size_t from = (size_t)in->width * in->channels, to = (size_t)a->out * in->channels;
+    const uint8_t *row = in->pixels.p;
+    for (uint32_t y = 0; y < in->height; y++, row += from, out += to)
+        if (in->channels == 3)
+            row_along_x(row, a, 3, out);
+        else
+            row_along_x(row, a, 1, out);
 }
 
 /* Columns: a whole row of sums at a time, so that memory is walked along rows. */

@@ -1,8 +1,11 @@
-/* Inference requests: no input may crash; what is accepted agrees with its own shapes, and its numbers written as JSON and
- * read again are the same bytes. Input: two bytes that say where the JSON ends (little-endian, modulo), then the body. */
+/* Inference requests: no input may crash; what is accepted is strict JSON for yyjson too and agrees with its own shapes, and its
+ * numbers, written as JSON and read again, are the same bytes. Input: two bytes that say where the JSON ends (little-endian,
+ * modulo), then the body. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <yyjson.h>
 
 #include "base/status.h"
 #include "tensor/infer_json.h"
@@ -62,6 +65,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc = infer_json_decode((struct str){json, split}, slice_borrow(tail, size - 2 - split), &a, &limits, &r, &err);
     check(rc == STATUS_OK || (err.code == rc && err.text[0]));
     check(rc == STATUS_OK || (r.n_inputs == 0 && r.n_outputs == 0));
+    if (rc == STATUS_OK) {
+        yyjson_doc *doc = yyjson_read(json, split, YYJSON_READ_NUMBER_AS_RAW);
+        check(doc);
+        yyjson_doc_free(doc);
+    }
     for (size_t i = 0; i < r.n_inputs; i++) {
         check(tensor_check(&r.inputs[i], &err) == STATUS_OK);
         /* Name and shape must come through again; a name that JSON can't spell would not have been read. */

@@ -437,6 +437,28 @@ static void limits_hold(void **state)
     drop(f);
 }
 
+/* With less and less room in the arena the request fails alone, holding nothing (the sanitizers watch), or succeeds. */
+static void a_full_arena_fails_the_request_only(void **state)
+{
+    struct fixture *f = *state;
+    size_t refused = 0, served = 0;
+    for (size_t limit = 0; limit < 16384; limit += 48) {
+        struct arena small;
+        arena_init(&small, 256, limit + 1);
+        int rc = infer_json_decode(str_of(full), slice_borrow(NULL, 0), &small, NULL, &f->r, &f->err);
+        assert_true(rc == STATUS_OK || rc == STATUS_NOMEM);
+        if (rc)
+            assert_int_equal(f->r.n_inputs, 0);
+        else
+            check_full(f);
+        refused += rc != 0;
+        served += rc == 0;
+        infer_json_release(&f->r);
+        arena_release(&small);
+    }
+    assert_true(refused > 5 && served > 100);
+}
+
 /* ---- the binary extension ---- */
 
 static int binary(struct fixture *f, const char *json, const void *tail, size_t n)
@@ -573,6 +595,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(malformed_requests_say_what_is_wrong, setup, teardown),
         cmocka_unit_test_setup_teardown(parameters_are_typed_and_reserved_ones_checked, setup, teardown),
         cmocka_unit_test_setup_teardown(limits_hold, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_full_arena_fails_the_request_only, setup, teardown),
         cmocka_unit_test_setup_teardown(binary_inputs_point_into_the_tail, setup, teardown),
         cmocka_unit_test_setup_teardown(malformed_binary_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(the_header_splits_the_body, setup, teardown),

@@ -39,7 +39,7 @@ static void on_done(void *ctx, int status, const char *text)
 {
     struct waiter *w = ctx;
     w->status = status;
-    strncpy(w->text, text ? text : "", sizeof w->text - 1);
+    snprintf(w->text, sizeof w->text, "%s", text ? text : "");
     loop_post(w->loop, &w->task);
 }
 

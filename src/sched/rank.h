@@ -37,6 +37,7 @@ struct rank_span {
 
 void rank_init(struct rank_tree *t, bool (*less)(const struct rank_node *, const struct rank_node *));
 void rank_node_init(struct rank_node *n);
+/* Whether the node is in a tree. */
 bool rank_contains(const struct rank_node *n);
 
 /* `n` must not be in a tree; its rows (> 0), deadline_ns and arrived_ns are read now and must not change while it is in. */

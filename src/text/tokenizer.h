@@ -75,6 +75,7 @@ struct text_span {
 int tokenizer_encode(const struct tokenizer *t, const struct text_span *spans, size_t n_spans, bool add_special,
                      size_t max_tok, struct token_list *out, struct error *err) MUST_CHECK;
 
+/* How many ids there are; every id is below it. */
 size_t tokenizer_size(const struct tokenizer *t);
 /* The bytes that `id` stands for in the middle of a text (control tokens: empty unless `special`). Borrowed from `t`. An id out of
  * range is empty. SPM's leading-space rule is the caller's business only at position 0: see tokenizer_decode. */

@@ -63,6 +63,7 @@ uint32_t blocks_seal(struct blocks *b, uint32_t id, uint32_t parent, uint64_t sa
 /* Forget everything that is registered (adapter unloaded, weights swapped). Blocks in use stay with their users. */
 void blocks_forget(struct blocks *b);
 
+/* For metrics and tests: the counts now, and how many users a block has. */
 void blocks_stats(const struct blocks *b, struct blocks_stats *out);
 uint32_t blocks_refs(const struct blocks *b, uint32_t id);
 

@@ -80,6 +80,7 @@ struct gguf {
 int gguf_parse(const uint8_t *p, size_t n, struct arena *a, struct gguf *out, struct error *err) MUST_CHECK;
 void gguf_release(struct gguf *g);
 
+/* By name; NULL when the file has none of that name. Borrowed from `g`. */
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, struct str name);
 const struct gguf_kv *gguf_kv(const struct gguf *g, const char *key);
 

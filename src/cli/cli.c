@@ -186,7 +186,7 @@ static const char *accepts(const struct cli_flag *f, char *text, size_t cap)
     case CLI_COUNT:
     case CLI_NUMBER:
         if (f->max > f->min)
-            snprintf(text, cap, "a %snumber in %g..%g", f->type == CLI_COUNT ? "whole " : "", f->min, f->max);
+            snprintf(text, cap, "a %snumber in %.15g..%.15g", f->type == CLI_COUNT ? "whole " : "", f->min, f->max);
         else
             snprintf(text, cap, "a %snumber", f->type == CLI_COUNT ? "whole " : "");
         return text;

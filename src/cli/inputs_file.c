@@ -1,4 +1,5 @@
 /* inputs_file.c: files into tensors, fitted to what the input takes. The format is told by the content. */
+#include <math.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -53,10 +54,10 @@ static int raw_tensor(const struct kserve_io *io, struct str bytes, struct tenso
 {
     if (!takes_bytes(io)) {
         char shape[256];
-        return error_set(
-            err, STATUS_INVALID,
-            "input '%.*s' takes %s %s: give it a .npy or .json file, a picture or a sound (or NAME=FILE for another input)",
-            STR_ARG(io->name), dtype_name(io->dtype), shape_format(&io->shape, shape, sizeof shape));
+        return error_set(err, STATUS_INVALID,
+                         "input '%.*s' takes %s %s: give it a .npy or .json file, a JPEG, PNG or WebP picture or a "
+                         "sound (or NAME=FILE for another input)",
+                         STR_ARG(io->name), dtype_name(io->dtype), shape_format(&io->shape, shape, sizeof shape));
     }
     size_t prefix = io->dtype == DTYPE_BYTES ? 4 : 0;
     struct slab *s = bytes.n <= UINT32_MAX ? slab_create(bytes.n + prefix ? bytes.n + prefix : 1) : NULL;
@@ -117,6 +118,19 @@ static void set_scale(const char *scale, struct image_layout *l)
     }
 }
 
+/* The model's size; where it leaves one side open, the picture's proportions; where both, the picture's own size. */
+static void picture_size(const struct picture *p, const struct image *i, uint32_t *width, uint32_t *height)
+{
+    bool fixed_width = p->width > 0 && p->width <= IMAGE_SIDE_MAX, fixed_height = p->height > 0 && p->height <= IMAGE_SIDE_MAX;
+    double scale = 1;
+    if (fixed_width != fixed_height)
+        scale = fixed_width ? (double)p->width / i->width : (double)p->height / i->height;
+    double w = fmin(fmax(floor(i->width * scale + 0.5), 1), IMAGE_SIDE_MAX);
+    double h = fmin(fmax(floor(i->height * scale + 0.5), 1), IMAGE_SIDE_MAX);
+    *width = fixed_width ? (uint32_t)p->width : (uint32_t)w;
+    *height = fixed_height ? (uint32_t)p->height : (uint32_t)h;
+}
+
 static int picture_tensor(const struct kserve_io *io, struct str bytes, const struct inputs_media *media, struct tensor *t,
                           struct error *err)
 {
@@ -130,8 +144,8 @@ static int picture_tensor(const struct kserve_io *io, struct str bytes, const st
     int rc = image_decode(bytes, p.channels, NULL, &decoded, err);
     if (rc < 0)
         return rc;
-    uint32_t width = p.width > 0 && p.width <= IMAGE_SIDE_MAX ? (uint32_t)p.width : decoded.width;
-    uint32_t height = p.height > 0 && p.height <= IMAGE_SIDE_MAX ? (uint32_t)p.height : decoded.height;
+    uint32_t width, height;
+    picture_size(&p, &decoded, &width, &height);
     struct image_layout layout = {.dtype = io->dtype, .chw = p.chw, .bgr = media->bgr && p.channels == 3};
     set_scale(media->scale, &layout);
     rc = image_resize(&decoded, width, height, IMAGE_BILINEAR, &sized, err);

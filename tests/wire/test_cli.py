@@ -42,6 +42,7 @@ def server(tmp_path_factory):
     write_fake(root, "simple", SIMPLE)
     write_fake(root, "echo", "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n")
     write_fake(root, "chw", "input = X FP32 [-1,3,8,6]\noutput = Y FP32 [-1,3,8,6] copy X\n")
+    write_fake(root, "tall", "input = X FP32 [-1,3,8,w]\noutput = Y FP32 [-1,3,8,w] copy X\n")
     write_fake(root, "hwc", "input = X UINT8 [-1,h,w,3]\noutput = Y UINT8 [-1,h,w,3] copy X\n")
     write_fake(root, "grey", "input = X FP32 [-1,1,h,w]\noutput = Y FP32 [-1,1,h,w] copy X\n")
     write_fake(root, "sound", "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n")
@@ -68,7 +69,7 @@ def test_help_and_usage():
         assert ok("help", name) == text
     refused(2, "there is no command 'serv'; did you mean 'serve'?", "serv")
     refused(2, "there is no option --jsn; did you mean 'json'?", "models", "--jsn")
-    refused(2, "--rate: 'fast' is not accepted; give a number in 0.001..1e+08", "bench", "m", "--rate", "fast")
+    refused(2, "--rate: 'fast' is not accepted; give a number in 0.001..100000000", "bench", "m", "--rate", "fast")
     refused(2, "'x' is one argument too many", "version", "x")
     refused(2, "an argument is missing: inferd infer MODEL", "infer")
     refused(2, "--rate is an open loop, --concurrency a closed one", "bench", "m", "--rate=1", "-n", "2")
@@ -203,6 +204,8 @@ def test_infer_picture(server, tmp_path, picture):
     larger.save(tmp_path / "l.png")
     want = np.asarray(larger.resize((6, 8), Image.BILINEAR), dtype=np.float32).transpose(2, 0, 1)[None] / 255
     assert np.allclose(through(server, tmp_path, "chw", tmp_path / "l.png"), want, atol=1e-6)
+    want = np.asarray(larger.resize((15, 8), Image.BILINEAR), dtype=np.float32).transpose(2, 0, 1)[None] / 255  # 31 x 17 at height 8
+    assert np.allclose(through(server, tmp_path, "tall", tmp_path / "l.png"), want, atol=1e-6)
     refused(1, "input 'INPUT0' takes INT32 [-1,16], which a picture does not fit", "infer", "simple", picture, url=server.url)
     (tmp_path / "bad.png").write_bytes(picture.read_bytes()[:60])
     refused(1, "bad.png", "infer", "chw", tmp_path / "bad.png", url=server.url)
@@ -228,7 +231,7 @@ def test_infer_bytes(server, tmp_path, picture):
     (tmp_path / "t.txt").write_text('a "b"\n\x1b[31m')
     text = ok("infer", "text", tmp_path / "t.txt", url=server.url)
     assert r'"a \"b\"\n\x1b[31m"' in text and "\x1b" not in text
-    refused(1, "input 'X' takes FP32 [-1,-1]: give it a .npy or .json file", "infer", "echo", tmp_path / "blob", url=server.url)
+    refused(1, "input 'X' takes FP32 [-1,-1]: give it a .npy or .json file, a JPEG", "infer", "echo", tmp_path / "blob", url=server.url)
 
 
 def test_infer_classes(server):
@@ -255,6 +258,7 @@ def bench(server, *args):
 
 def test_bench_closed_loop(server):
     before = json.loads(ok("models", "stats", "simple", "--json", url=server.url))["model_stats"][0]["inference_count"]
+    assert bench(server, "simple", "--zero", "-d", "50ms")["distinct"] == 1
     r = bench(server, "simple", "-n", "4", "-t", "2", "-d", "500ms", "-b", "2")
     after = json.loads(ok("models", "stats", "simple", "--json", url=server.url))["model_stats"][0]["inference_count"]
     assert r["mode"] == "closed" and r["connections"] == 4 and r["threads"] == 2

@@ -112,9 +112,8 @@ size_t attn_query_bytes(const struct kv_layout *l)
 
 size_t attn_scratch_bytes(const struct kv_layout *l)
 {
-    /* Scores of a span, and for Q8 the same times V's scale per 32 dims. */
-    size_t rows = l->type == KV_Q8 ? 1 + l->pad_v / 32 : 1;
-    return rows * ATTN_TILE * ATTN_SPAN_TOK * sizeof(float);
+    /* Scores of a span, and for Q8 the same times V's scales of 32 dims. */
+    return (l->type == KV_Q8 ? 2u : 1u) * ATTN_TILE * ATTN_SPAN_TOK * sizeof(float);
 }
 
 size_t attn_part_bytes(const struct kv_layout *l)
@@ -155,6 +154,14 @@ const struct kernels *const KERNELS_ALL[] = {
 
 bool kernels_runnable(const struct kernels *k)
 {
+#if defined(__x86_64__)
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
+                __builtin_cpu_supports("f16c");
+    if (k == &kernels_avx512)
+        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+#endif
     return k != NULL;
 }
 

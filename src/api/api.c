@@ -132,15 +132,18 @@ struct api *api_create(const struct api_options *o)
         return NULL;
     a->o = *o;
     atomic_init(&a->triton_metrics, o->triton_metrics);
-    a->requests_family = metrics_family(o->metrics, METRIC_COUNTER, "inferd_api_requests_total",
-                                        "Requests answered, by protocol, route and status code (499: the client left first).",
-                                        labels, NULL, 0);
+    a->requests_family =
+        metrics_family(o->metrics, METRIC_COUNTER, "inferd_api_requests_total",
+                       "Requests answered, by protocol, route and status code (499: the client left first).", labels, NULL, 0);
     for (int i = 0; i < 3; i++)
         a->listener[i] = (struct api_listener){a, (enum api_surface)(1 << i)};
     return a;
 }
 
-void api_destroy(struct api *a) { free(a); }
+void api_destroy(struct api *a)
+{
+    free(a);
+}
 
 void api_handler(struct api *a, enum api_surface surface, struct http_handler *out)
 {
@@ -149,11 +152,20 @@ void api_handler(struct api *a, enum api_surface surface, struct http_handler *o
 }
 
 /* The phase is a single word; release pairs with the acquire in readers only to order what was set up before it. */
-void api_set_phase(struct api *a, enum api_phase phase) { atomic_store_explicit(&a->phase, phase, memory_order_release); }
+void api_set_phase(struct api *a, enum api_phase phase)
+{
+    atomic_store_explicit(&a->phase, phase, memory_order_release);
+}
 
-void api_set_triton_metrics(struct api *a, bool on) { atomic_store_explicit(&a->triton_metrics, on, memory_order_relaxed); }
+void api_set_triton_metrics(struct api *a, bool on)
+{
+    atomic_store_explicit(&a->triton_metrics, on, memory_order_relaxed);
+}
 
-uint64_t api_in_flight(const struct api *a) { return atomic_load_explicit(&a->in_flight, memory_order_relaxed); }
+uint64_t api_in_flight(const struct api *a)
+{
+    return atomic_load_explicit(&a->in_flight, memory_order_relaxed);
+}
 
 static void free_moved(struct slab *s)
 {

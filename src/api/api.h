@@ -26,7 +26,7 @@ struct api_options {
     struct registry *registry;
     struct metrics *metrics;
     struct logger *log;
-    struct access_log *access; /* NULL: no access log */
+    struct access_log *access;  /* NULL: no access log */
     const char *name, *version; /* of the server, for GET /v2 */
     bool triton_metrics;        /* also render nv_inference_*; may be changed later */
     /* POST /admin/reload: apply the configuration again; `report` gets JSON that lists what was applied and what needs a

@@ -33,7 +33,7 @@ struct api_call {
     struct api *api;
     struct route_match match;
     struct infer_times times; /* zero but for received_ns unless the route is infer */
-    int status; /* of the inference; 0 elsewhere */
+    int status;               /* of the inference; 0 elsewhere */
     struct infer_call *infer; /* while an inference is under way */
 };
 

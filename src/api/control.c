@@ -72,8 +72,9 @@ static int parse_load_body(struct http_request *r, struct str *config, struct er
         if (rc < 0)
             break;
         if (str_starts(name, STR("file:")))
-            rc = error_set(err, STATUS_INVALID, "parameter \"%.*s\": model files are not accepted over the API; put them in "
-                                                "the model repository",
+            rc = error_set(err, STATUS_INVALID,
+                           "parameter \"%.*s\": model files are not accepted over the API; put them in "
+                           "the model repository",
                            STR_ARG(name));
         else if (str_eq(name, STR("config")))
             rc = json_get_str(params, "config", JSON_REQUIRED, config, NULL, err);
@@ -124,5 +125,11 @@ static void change(struct api *a, struct http_request *r, struct api_call *call,
     }
 }
 
-void api__load(struct api *a, struct http_request *r, struct api_call *call) { change(a, r, call, true); }
-void api__unload(struct api *a, struct http_request *r, struct api_call *call) { change(a, r, call, false); }
+void api__load(struct api *a, struct http_request *r, struct api_call *call)
+{
+    change(a, r, call, true);
+}
+void api__unload(struct api *a, struct http_request *r, struct api_call *call)
+{
+    change(a, r, call, false);
+}

@@ -26,8 +26,8 @@ struct infer_call {
     struct http_request *request;
     struct api_call *call;
     struct infer_json in;
-    const size_t *output_index; /* [in.n_outputs]: contract index of each requested output */
-    bool raw_json;              /* a raw request that asked for a JSON answer by Accept */
+    const size_t *output_index;    /* [in.n_outputs]: contract index of each requested output */
+    bool raw_json;                 /* a raw request that asked for a JSON answer by Accept */
     struct model_version *version; /* own reference: the reply needs contract and names until the end */
 };
 
@@ -36,8 +36,8 @@ struct infer_call {
 /* What a body may call itself. curl -d sends the form type and Triton takes it; a multipart or text body is a mistake. */
 static int check_content_type(const struct http_request *r, struct error *err)
 {
-    static const char *const accepted[] = {"application/json", "application/octet-stream",
-                                           "application/x-www-form-urlencoded", "application/vnd.kserve+json"};
+    static const char *const accepted[] = {"application/json", "application/octet-stream", "application/x-www-form-urlencoded",
+                                           "application/vnd.kserve+json"};
     struct str rest = http_header_get(r, "content-type"), type;
     if (!rest.p || !rest.n)
         return 0;
@@ -72,7 +72,10 @@ static int set_deadline(struct infer_call *c, struct error *err)
 
 /* ---- decode ---- */
 
-static int no_memory(struct error *err) { return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later"); }
+static int no_memory(struct error *err)
+{
+    return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
+}
 
 /* The body is the whole of the only input; the answer is binary unless Accept asks for JSON. */
 static int decode_raw(struct infer_call *c, struct slice body, struct error *err)

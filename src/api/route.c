@@ -60,7 +60,10 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_ADMIN_LOG_LEVEL] = "admin_log_level",
 };
 
-const char *route_name(enum route_id id) { return names[id]; }
+const char *route_name(enum route_id id)
+{
+    return names[id];
+}
 
 static int hex_value(char c)
 {

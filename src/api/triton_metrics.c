@@ -10,18 +10,54 @@ struct family {
     uint64_t (*value)(const struct version_stats *s);
 };
 
-static uint64_t success(const struct version_stats *s) { return s->success.count; }
-static uint64_t failure(const struct version_stats *s) { return s->fail.count; }
-static uint64_t rows(const struct version_stats *s) { return s->inference_count; }
-static uint64_t execs(const struct version_stats *s) { return s->execution_count; }
-static uint64_t request_us(const struct version_stats *s) { return (s->success.ns + s->fail.ns) / 1000; }
-static uint64_t queue_us(const struct version_stats *s) { return s->queue.ns / 1000; }
-static uint64_t input_us(const struct version_stats *s) { return s->compute_input.ns / 1000; }
-static uint64_t infer_us(const struct version_stats *s) { return s->compute_infer.ns / 1000; }
-static uint64_t output_us(const struct version_stats *s) { return s->compute_output.ns / 1000; }
-static uint64_t pending(const struct version_stats *s) { return s->pending; }
-static uint64_t hits(const struct version_stats *s) { return s->cache_hit.count; }
-static uint64_t misses(const struct version_stats *s) { return s->cache_miss.count; }
+static uint64_t success(const struct version_stats *s)
+{
+    return s->success.count;
+}
+static uint64_t failure(const struct version_stats *s)
+{
+    return s->fail.count;
+}
+static uint64_t rows(const struct version_stats *s)
+{
+    return s->inference_count;
+}
+static uint64_t execs(const struct version_stats *s)
+{
+    return s->execution_count;
+}
+static uint64_t request_us(const struct version_stats *s)
+{
+    return (s->success.ns + s->fail.ns) / 1000;
+}
+static uint64_t queue_us(const struct version_stats *s)
+{
+    return s->queue.ns / 1000;
+}
+static uint64_t input_us(const struct version_stats *s)
+{
+    return s->compute_input.ns / 1000;
+}
+static uint64_t infer_us(const struct version_stats *s)
+{
+    return s->compute_infer.ns / 1000;
+}
+static uint64_t output_us(const struct version_stats *s)
+{
+    return s->compute_output.ns / 1000;
+}
+static uint64_t pending(const struct version_stats *s)
+{
+    return s->pending;
+}
+static uint64_t hits(const struct version_stats *s)
+{
+    return s->cache_hit.count;
+}
+static uint64_t misses(const struct version_stats *s)
+{
+    return s->cache_miss.count;
+}
 
 static const struct family families[] = {
     {"nv_inference_request_success", "counter", "Requests answered successfully.", success},
@@ -78,8 +114,7 @@ void api__render_triton(struct api *a, struct buf *out)
     struct rows all = {.api = a};
     registry_index(a->o.registry, true, gather, &all);
     for (size_t f = 0; f < COUNT_OF(families); f++) {
-        buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", families[f].name, families[f].help, families[f].name,
-                   families[f].kind);
+        buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n", families[f].name, families[f].help, families[f].name, families[f].kind);
         for (size_t i = 0; i < all.n; i++)
             buf_printf(out, "%s{model=\"%s\",version=\"%s\"} %llu\n", families[f].name, all.v[i].model, all.v[i].version,
                        (unsigned long long)families[f].value(&all.v[i].stats));

@@ -25,8 +25,8 @@ enum engine_face { ENGINE_BATCH, ENGINE_TOKEN };
 struct engine_io {
     struct str name;
     enum dtype dtype;
-    struct shape shape; /* full shape with the batch axis, -1 where dynamic */
-    bool optional;      /* input that may be left out */
+    struct shape shape;                    /* full shape with the batch axis, -1 where dynamic */
+    bool optional;                         /* input that may be left out */
     struct str dim_names[TENSOR_RANK_MAX]; /* symbolic names of dynamic dims; n == 0 where unnamed */
 };
 
@@ -36,22 +36,22 @@ struct engine_contract {
     const char *platform; /* KServe `platform`: "onnxruntime_onnx", "inferd_llm", "inferd_fake" */
     const struct engine_io *inputs, *outputs;
     size_t n_inputs, n_outputs;
-    bool batchable;            /* dim 0 of every input and output is a dynamic batch axis as far as the file can tell */
-    size_t context_tokens;     /* token face: longest sequence; else 0 */
-    struct str description;    /* free text from the file; may be empty */
-    const char *devices;       /* "cpu", "cuda:0, cpu" ... what it really runs on */
+    bool batchable;         /* dim 0 of every input and output is a dynamic batch axis as far as the file can tell */
+    size_t context_tokens;  /* token face: longest sequence; else 0 */
+    struct str description; /* free text from the file; may be empty */
+    const char *devices;    /* "cpu", "cuda:0, cpu" ... what it really runs on */
 };
 
 /* Parameters of a load; all borrowed for the call only. */
 struct engine_load {
-    const char *name;          /* model name, for messages and profiling */
-    int dir_fd;                /* the version folder, opened beneath the repository; files are opened from here only */
-    const char *dir_path;      /* the same folder as a path, for libraries that cannot take an fd; not for messages */
-    const char *file;          /* file inside the folder: "model.onnx", "model.gguf" */
-    size_t n_instances;        /* instances that will be created at first */
+    const char *name;     /* model name, for messages and profiling */
+    int dir_fd;           /* the version folder, opened beneath the repository; files are opened from here only */
+    const char *dir_path; /* the same folder as a path, for libraries that cannot take an fd; not for messages */
+    const char *file;     /* file inside the folder: "model.onnx", "model.gguf" */
+    size_t n_instances;   /* instances that will be created at first */
     const struct engine_option *options; /* key/value options for this engine from the model's config */
     size_t n_options;
-    bool follow_symlinks;      /* the operator allows links that leave the folder; "..", absolute names stay refused */
+    bool follow_symlinks; /* the operator allows links that leave the folder; "..", absolute names stay refused */
     struct logger *log;
 };
 
@@ -63,8 +63,8 @@ struct engine_option {
 struct engine_run {
     const struct tensor *inputs; /* in contract order; inputs[i].dtype == DTYPE_INVALID: optional input left out */
     size_t n_inputs;
-    const bool *wanted;      /* [contract n_outputs]: which outputs to compute; NULL: all */
-    struct tensor *outputs;  /* [contract n_outputs]: filled for wanted ones; data.owner set, caller unrefs */
+    const bool *wanted;     /* [contract n_outputs]: which outputs to compute; NULL: all */
+    struct tensor *outputs; /* [contract n_outputs]: filled for wanted ones; data.owner set, caller unrefs */
 };
 
 struct engine_memory {
@@ -115,7 +115,7 @@ struct token_params {
     uint64_t seed;
     bool has_seed, ignore_eos;
     uint32_t n, best_of, min_tok, max_tok; /* max_tok 0: up to the context */
-    int32_t logprobs;             /* -1: none, else top alternatives 0..20 */
+    int32_t logprobs;                      /* -1: none, else top alternatives 0..20 */
     const struct str *stop;
     size_t n_stop;
     const int32_t *stop_ids;
@@ -123,7 +123,7 @@ struct token_params {
     const struct token_bias {
         int32_t id;
         float bias;
-    } *bias;
+    } * bias;
     size_t n_bias;
     struct str grammar_kind, grammar; /* "json_schema", "json", "regex", "gbnf", "choice"; empty: none */
 };
@@ -132,12 +132,12 @@ struct token_request {
     const int32_t *prompt;
     size_t n_prompt;
     struct token_params params;
-    struct str adapter;  /* LoRA name; empty: base */
-    struct str cache_salt; /* tenant isolation of the prefix cache; empty: shared */
-    struct str tenant;     /* fairness */
-    int priority;          /* 0 highest */
-    uint64_t deadline_ns;  /* monotonic; UINT64_MAX: none */
-    bool embed;            /* pooled embedding instead of generation */
+    struct str adapter;                                        /* LoRA name; empty: base */
+    struct str cache_salt;                                     /* tenant isolation of the prefix cache; empty: shared */
+    struct str tenant;                                         /* fairness */
+    int priority;                                              /* 0 highest */
+    uint64_t deadline_ns;                                      /* monotonic; UINT64_MAX: none */
+    bool embed;                                                /* pooled embedding instead of generation */
     void (*on_event)(void *ctx, const struct token_event *ev); /* exactly one final event per request */
     void *ctx;
 };
@@ -149,8 +149,8 @@ struct engine_model;    /* one loaded version; refcounted by model/, not by the 
 struct engine_instance; /* one executor of a model; used by one thread at a time */
 
 struct engine_ops {
-    const char *name;             /* "onnxruntime", "llm", "fake": the value of `backend` in a model's config */
-    const char *const *files;     /* NULL-terminated default file names it recognises: "model.onnx" */
+    const char *name;         /* "onnxruntime", "llm", "fake": the value of `backend` in a model's config */
+    const char *const *files; /* NULL-terminated default file names it recognises: "model.onnx" */
 
     /* Once per process. `options` are the server config's rows of this engine. (optional: no process state) */
     int (*open)(const struct engine_option *options, size_t n, struct logger *log, struct engine **out, struct error *err);

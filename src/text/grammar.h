@@ -16,7 +16,13 @@
 #include "base/str.h"
 #include "text/tokenizer.h"
 
-enum grammar_kind { GRAMMAR_JSON_SCHEMA, GRAMMAR_JSON, GRAMMAR_REGEX, GRAMMAR_GBNF, GRAMMAR_CHOICE /* JSON array of strings */ };
+enum grammar_kind {
+    GRAMMAR_JSON_SCHEMA,
+    GRAMMAR_JSON,
+    GRAMMAR_REGEX,
+    GRAMMAR_GBNF,
+    GRAMMAR_CHOICE /* JSON array of strings */
+};
 
 struct grammar_limits {
     size_t max_source_bytes; /* 0: 1 MiB */

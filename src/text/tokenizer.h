@@ -35,16 +35,16 @@ struct tokenizer_spec {
     enum tokenizer_model model;
     struct str pre; /* pre-tokeniser name as in tokenizer.ggml.pre: "llama-bpe", "qwen2", "smollm", "gpt-2", ... */
     const struct str *tokens;
-    const float *scores;          /* [n_tokens] or NULL */
-    const int32_t *types;         /* [n_tokens] enum token_type, or NULL: all normal */
+    const float *scores;  /* [n_tokens] or NULL */
+    const int32_t *types; /* [n_tokens] enum token_type, or NULL: all normal */
     size_t n_tokens;
-    const struct str *merges;     /* BPE: "left right" */
+    const struct str *merges; /* BPE: "left right" */
     size_t n_merges;
     int32_t bos, eos, eot, eom, unk, sep, pad, cls, mask; /* TOKEN_NONE where absent */
-    const int32_t *eog;           /* further ids that end a generation */
+    const int32_t *eog;                                   /* further ids that end a generation */
     size_t n_eog;
     bool add_bos, add_eos, add_space_prefix, remove_extra_whitespaces, ignore_merges, lowercase, strip_accents;
-    struct str charsmap;          /* SentencePiece's precompiled normaliser; may be empty */
+    struct str charsmap; /* SentencePiece's precompiled normaliser; may be empty */
 };
 
 struct tokenizer;
@@ -72,8 +72,8 @@ struct text_span {
  * token ends a piece. `add_special`: add BOS/EOS (CLS/SEP) as the vocabulary says. Refuses more than `max_tok` ids (0: no bound)
  * with STATUS_TOO_LARGE, before spending time on the rest. Invalid UTF-8 is encoded byte by byte where the vocabulary has
  * bytes, else as U+FFFD. O(n log n). */
-int tokenizer_encode(const struct tokenizer *t, const struct text_span *spans, size_t n_spans, bool add_special,
-                     size_t max_tok, struct token_list *out, struct error *err) MUST_CHECK;
+int tokenizer_encode(const struct tokenizer *t, const struct text_span *spans, size_t n_spans, bool add_special, size_t max_tok,
+                     struct token_list *out, struct error *err) MUST_CHECK;
 
 /* How many ids there are; every id is below it. */
 size_t tokenizer_size(const struct tokenizer *t);

@@ -21,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint32_t rate;
     if (size < 1)
         return 0;
-    int rc = sound_decode((struct str){(const char *)data, size - 1}, data[size - 1] % 8 == 0 ? 16000 : 0, &limits, &t, &rate, &err);
+    int rc =
+        sound_decode((struct str){(const char *)data, size - 1}, data[size - 1] % 8 == 0 ? 16000 : 0, &limits, &t, &rate, &err);
     check(rc == STATUS_OK || (err.code == rc && err.text[0] && !t.data.owner));
     if (rc)
         return 0;

@@ -134,8 +134,14 @@ void blocks_destroy(struct blocks *b)
     free(b);
 }
 
-uint32_t blocks_available(const struct blocks *b) { return b->free.n + b->lru.n; }
-uint32_t blocks_refs(const struct blocks *b, uint32_t id) { return b->v[id].refs; }
+uint32_t blocks_available(const struct blocks *b)
+{
+    return b->free.n + b->lru.n;
+}
+uint32_t blocks_refs(const struct blocks *b, uint32_t id)
+{
+    return b->v[id].refs;
+}
 
 uint32_t blocks_alloc(struct blocks *b)
 {
@@ -172,9 +178,13 @@ void blocks_unref(struct blocks *b, uint32_t id)
     queue_push(b, b->v[id].registered ? &b->lru : &b->free, id);
 }
 
-bool blocks_writable(const struct blocks *b, uint32_t id) { return b->v[id].refs == 1 && !b->v[id].registered; }
+bool blocks_writable(const struct blocks *b, uint32_t id)
+{
+    return b->v[id].refs == 1 && !b->v[id].registered;
+}
 
-uint32_t blocks_match(struct blocks *b, uint64_t salt, const int32_t *tokens, size_t n_tok, uint32_t max_blocks, uint32_t *table)
+uint32_t blocks_match(struct blocks *b, uint64_t salt, const int32_t *tokens, size_t n_tok, uint32_t max_blocks,
+                      uint32_t *table)
 {
     uint32_t parent = KV_BLOCK_NONE, n = 0;
     while (n < max_blocks && (size_t)(n + 1) * KV_BLOCK_TOK <= n_tok) {

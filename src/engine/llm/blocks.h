@@ -21,14 +21,14 @@
 
 #include "base/error.h"
 
-#define KV_BLOCK_TOK 32
+#define KV_BLOCK_TOK  32
 #define KV_BLOCK_NONE UINT32_MAX
 
 struct blocks;
 
 struct blocks_stats {
     uint32_t total, free, used, cached;
-    uint64_t evictions, shared;     /* cached blocks reused for something else; duplicates dropped at seal */
+    uint64_t evictions, shared; /* cached blocks reused for something else; duplicates dropped at seal */
 };
 
 /* `total` blocks with ids 0..total-1; `seed` keys the hash. NULL when out of memory or total is 0 or KV_BLOCK_NONE. */
@@ -37,7 +37,8 @@ void blocks_destroy(struct blocks *b);
 
 /* Find the longest registered chain for the first full blocks of `tokens` (at most `max_blocks`), take a reference to each and
  * write their ids to `table`. Returns how many. `salt` separates adapters and tenants. */
-uint32_t blocks_match(struct blocks *b, uint64_t salt, const int32_t *tokens, size_t n_tok, uint32_t max_blocks, uint32_t *table);
+uint32_t blocks_match(struct blocks *b, uint64_t salt, const int32_t *tokens, size_t n_tok, uint32_t max_blocks,
+                      uint32_t *table);
 
 /* A fresh block with one reference, unregistered: from the free list, else by evicting the oldest cached one. KV_BLOCK_NONE: all
  * blocks are in use. */

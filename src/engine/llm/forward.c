@@ -46,7 +46,10 @@ struct kinds {
     unsigned in, mid, ffn, out;
 };
 
-static unsigned kind_bit(const struct matrix *m) { return m->rows ? 1u << acts_kind_for(m->type) : 0; }
+static unsigned kind_bit(const struct matrix *m)
+{
+    return m->rows ? 1u << acts_kind_for(m->type) : 0;
+}
 
 static struct kinds kinds_of(const struct llm_model *m)
 {

@@ -24,8 +24,8 @@ struct forward_item {
     const int32_t *tokens; /* [n] to compute */
     uint32_t first;        /* position of tokens[0] */
     uint32_t n;
-    const uint32_t *table; /* block ids from position 0 on */
-    uint32_t n_logits;     /* logits of the last n_logits tokens are wanted (0, 1, or more for speculation) */
+    const uint32_t *table;         /* block ids from position 0 on */
+    uint32_t n_logits;             /* logits of the last n_logits tokens are wanted (0, 1, or more for speculation) */
     const _Atomic bool *cancelled; /* NULL, or: the item need not be finished */
 };
 

@@ -37,23 +37,23 @@ struct forward {
     struct forward_config c;
     uint32_t group; /* query heads a KV head */
 
-    float *x, *y;              /* [max_tok][n_embd]: residual stream; a block's output where a norm follows it */
+    float *x, *y;                      /* [max_tok][n_embd]: residual stream; a block's output where a norm follows it */
     struct acts_set in, mid, ffn, out; /* n_embd; n_head * head_dim_v; n_ff; n_embd of wanted columns */
-    float *q, *kv_k, *kv_v;    /* [max_tok][n_head * head_dim_k], [..][n_head_kv * head_dim_k], [..][n_head_kv * head_dim_v] */
-    float *attn;               /* [max_tok][n_head * head_dim_v] */
-    float *logits;             /* [max_logits][n_vocab] */
-    float *hidden;             /* [max_tok][n_embd], when kept */
+    float *q, *kv_k, *kv_v; /* [max_tok][n_head * head_dim_k], [..][n_head_kv * head_dim_k], [..][n_head_kv * head_dim_v] */
+    float *attn;            /* [max_tok][n_head * head_dim_v] */
+    float *logits;          /* [max_logits][n_vocab] */
+    float *hidden;          /* [max_tok][n_embd], when kept */
     bool keep_hidden;
-    float *cos_sin[2];         /* [max_tok][n_rot]: global, local */
+    float *cos_sin[2]; /* [max_tok][n_rot]: global, local */
     struct rope_table rope[2];
-    struct column *columns;    /* [max_tok] */
-    uint32_t *wanted;          /* [max_logits]: columns */
+    struct column *columns; /* [max_tok] */
+    uint32_t *wanted;       /* [max_logits]: columns */
     struct tile *tiles;
     uint32_t max_tiles;
     struct member_scratch *scratch; /* [team_size] */
 
     struct kv_layout kv;
-    uint8_t *kv_base;          /* [n_layer][n_blocks][kv.block_bytes] */
+    uint8_t *kv_base; /* [n_layer][n_blocks][kv.block_bytes] */
     uint8_t *buffers;
     size_t kv_bytes, buffer_bytes;
 

@@ -19,7 +19,10 @@ struct run {
 
 /* ---- cutting work ---- */
 
-static void my_columns(const struct run *r, uint32_t n, uint32_t *begin, uint32_t *end) { team_range(r->t, r->member, n, begin, end); }
+static void my_columns(const struct run *r, uint32_t n, uint32_t *begin, uint32_t *end)
+{
+    team_range(r->t, r->member, n, begin, end);
+}
 
 static void my_rows(const struct run *r, uint32_t rows, uint32_t *begin, uint32_t *end)
 {
@@ -29,7 +32,10 @@ static void my_rows(const struct run *r, uint32_t rows, uint32_t *begin, uint32_
     *end = MIN_OF(*end * KERNEL_ROW_UNIT, rows);
 }
 
-static const struct acts *acts_of(const struct acts_set *s, const struct matrix *m) { return &s->a[acts_kind_for(m->type)]; }
+static const struct acts *acts_of(const struct acts_set *s, const struct matrix *m)
+{
+    return &s->a[acts_kind_for(m->type)];
+}
 
 /* ---- columns into activations ---- */
 
@@ -46,7 +52,8 @@ static struct norm_args norm_of(const struct run *r, const float *w, const float
 }
 
 /* norm(x) as activations of column `col`; `y` (may be NULL) gets it in f32. */
-static void norm_put(const struct run *r, const struct acts_set *s, uint32_t col, const float *x, const struct norm_args *n, float *y)
+static void norm_put(const struct run *r, const struct acts_set *s, uint32_t col, const float *x, const struct norm_args *n,
+                     float *y)
 {
     const struct kernels *k = r->f->k;
     bool q8 = s->a[ACTS_Q8].data, f32 = s->a[ACTS_F32].data;
@@ -76,8 +83,8 @@ static void block_input(const struct run *r, const float *w, const float *b)
 
 /* ---- products ---- */
 
-static void product(const struct run *r, const struct matrix *m, const struct acts_set *in, float *y, size_t ld, const float *bias,
-                    const float *residual)
+static void product(const struct run *r, const struct matrix *m, const struct acts_set *in, float *y, size_t ld,
+                    const float *bias, const float *residual)
 {
     struct forward *f = r->f;
     struct matmul_out o = {.y = y, .ld = ld, .bias = bias, .residual = residual, .residual_ld = ld};
@@ -88,7 +95,8 @@ static void product(const struct run *r, const struct matrix *m, const struct ac
 }
 
 /* A block's last product: added to the residual stream, or kept in y for the norm that comes first (gemma). */
-static void block_output(const struct run *r, const struct matrix *m, const struct acts_set *in, const float *bias, bool norm_follows)
+static void block_output(const struct run *r, const struct matrix *m, const struct acts_set *in, const float *bias,
+                         bool norm_follows)
 {
     struct forward *f = r->f;
     size_t n = f->h->n_embd;
@@ -166,8 +174,8 @@ static void attend(const struct run *r, const struct tile *tile)
         highest = MAX_OF(highest, t.hi[i]);
         f->k->attn_query(&f->kv, &t, i, f->q + ((size_t)col * h->n_head + head) * h->head_dim_k, h->attn_scale);
     }
-    attn_run(f->k, &view, &t, tile->head, lowest / ATTN_SPAN_TOK, (highest + ATTN_SPAN_TOK - 1) / ATTN_SPAN_TOK, s->part, s->tmp,
-             s->attn);
+    attn_run(f->k, &view, &t, tile->head, lowest / ATTN_SPAN_TOK, (highest + ATTN_SPAN_TOK - 1) / ATTN_SPAN_TOK, s->part,
+             s->tmp, s->attn);
     for (uint32_t i = 0; i < tile->n; i++) {
         uint32_t row = tile->row0 + i, col = tile->col0 + row / f->group, head = tile->head * f->group + row % f->group;
         f->k->attn_finish(&f->kv, s->part, i, f->attn + ((size_t)col * h->n_head + head) * h->head_dim_v);
@@ -211,8 +219,8 @@ static void feed_forward(const struct run *r)
     uint32_t begin, end;
     my_rows(r, l->up.rows, &begin, &end);
     if (begin < end)
-        f->k->matmul_gated(f->h->parallel_gate ? &l->gate : NULL, &l->up, acts_of(&f->in, &l->up), f->n_col, begin, end, &o, l->up_b,
-                           acts_of(&f->ffn, &l->down), f->scratch[r->member].matmul);
+        f->k->matmul_gated(f->h->parallel_gate ? &l->gate : NULL, &l->up, acts_of(&f->in, &l->up), f->n_col, begin, end, &o,
+                           l->up_b, acts_of(&f->ffn, &l->down), f->scratch[r->member].matmul);
     team_barrier(r->t, r->member);
 }
 

@@ -83,7 +83,8 @@ bool llm_model_bytes(const struct model_desc *d, size_t *packed, size_t *other)
     free(p.jobs);
     *packed = p.bytes;
     size_t widest = MAX_OF(MAX_OF(d->h.n_embd, d->h.n_ff), d->h.n_head * MAX_OF(d->h.head_dim_k, d->h.head_dim_v));
-    *other = (size_t)d->h.n_layer * (sizeof *layers + VECTORS_A_LAYER * (widest * sizeof(float) + 32)) + (size_t)d->h.n_vocab * 4;
+    *other =
+        (size_t)d->h.n_layer * (sizeof *layers + VECTORS_A_LAYER * (widest * sizeof(float) + 32)) + (size_t)d->h.n_vocab * 4;
     return ok;
 }
 
@@ -191,7 +192,8 @@ static int pack_all(struct llm_model *m, struct team *team, struct logger *log, 
     if (!p.jobs)
         return error_set(err, STATUS_NOMEM, "no memory to pack the weights");
     add_all(&p, m->desc, m->layers, &m->output);
-    int rc = p.failed ? error_set(err, STATUS_INVALID, "matrix %s has a shape or type that can't be packed", p.bad) : allocate(m, &p, err);
+    int rc = p.failed ? error_set(err, STATUS_INVALID, "matrix %s has a shape or type that can't be packed", p.bad)
+                      : allocate(m, &p, err);
     if (rc == 0) {
         LOG(log, LOG_INFO, "weights_packing", LOG_S("model", name), LOG_U("matrices", p.n_jobs), LOG_U("bytes", p.bytes),
             LOG_U("threads", team_size(team)), LOG_S("kernels", m->k->name));

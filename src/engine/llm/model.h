@@ -15,32 +15,32 @@
 
 /* One transformer block. A matrix with rows == 0 is absent; vectors are NULL where absent. */
 struct llm_layer {
-    float *attn_norm, *attn_norm_b;           /* [n_embd] */
-    struct matrix wq, wk, wv;                 /* [n_head * head_dim_k, n_embd], [n_head_kv * head_dim_k, ..], [n_head_kv * head_dim_v, ..] */
+    float *attn_norm, *attn_norm_b; /* [n_embd] */
+    struct matrix wq, wk, wv; /* [n_head * head_dim_k, n_embd], [n_head_kv * head_dim_k, ..], [n_head_kv * head_dim_v, ..] */
     float *bq, *bk, *bv;
-    float *q_norm, *k_norm;                   /* [head_dim_k] */
-    struct matrix wo;                         /* [n_embd, n_head * head_dim_v] */
+    float *q_norm, *k_norm; /* [head_dim_k] */
+    struct matrix wo;       /* [n_embd, n_head * head_dim_v] */
     float *bo;
     float *attn_post_norm, *attn_post_norm_b; /* [n_embd] */
     float *ffn_norm, *ffn_norm_b;             /* [n_embd] */
     struct matrix gate, up, down;             /* [n_ff, n_embd] x 2, [n_embd, n_ff] */
     float *up_b, *down_b;
-    float *ffn_post_norm, *ffn_post_norm_b;   /* [n_embd] */
-    bool local;                               /* uses the sliding window and the local rope base */
+    float *ffn_post_norm, *ffn_post_norm_b; /* [n_embd] */
+    bool local;                             /* uses the sliding window and the local rope base */
 };
 
 struct llm_model {
     const struct kernels *k;
-    const struct llm_hparams *h;   /* in desc */
-    struct model_desc *desc;       /* owned: maps, tokenizer spec, template */
-    struct llm_layer *layers;      /* [n_layer] */
-    struct matrix output;          /* [n_vocab, n_embd]; of a tied model also the token embedding */
+    const struct llm_hparams *h; /* in desc */
+    struct model_desc *desc;     /* owned: maps, tokenizer spec, template */
+    struct llm_layer *layers;    /* [n_layer] */
+    struct matrix output;        /* [n_vocab, n_embd]; of a tied model also the token embedding */
     float *output_b;
     float *output_norm, *output_norm_b, *embd_norm, *embd_norm_b;
-    float *token_types0;           /* [n_embd]: row 0, added to every token (bert), or NULL */
+    float *token_types0; /* [n_embd]: row 0, added to every token (bert), or NULL */
     bool tied;
-    uint8_t *packed;               /* one mapping */
-    size_t packed_bytes, bytes;    /* bytes: everything that this model holds */
+    uint8_t *packed;            /* one mapping */
+    size_t packed_bytes, bytes; /* bytes: everything that this model holds */
     struct arena arena;
 };
 

@@ -5,7 +5,10 @@
 
 #include "base/size.h"
 
-static double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
+static double clamp01(double x)
+{
+    return x < 0 ? 0 : x > 1 ? 1 : x;
+}
 
 /* Dimension pair at which a rotation fits `turns` times into the original context (YaRN, eq. 15). */
 static double yarn_dim(const struct llm_hparams *h, double base, double turns)

@@ -72,15 +72,16 @@ void sampler_history_add(struct sampler_history *h, int32_t id, bool prompt)
 
 void sampler_params_default(struct token_params *p)
 {
-    *p = (struct token_params){.temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n = 1, .best_of = 1,
-                               .logprobs = -1};
+    *p = (struct token_params){
+        .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n = 1, .best_of = 1, .logprobs = -1};
 }
 
 static int range(const char *name, float v, double min, double max, bool open_min, struct error *err)
 {
     if (isfinite(v) && (open_min ? (double)v > min : (double)v >= min) && (double)v <= max)
         return 0;
-    return error_set(err, STATUS_INVALID, "%s is %g; accepted: %s %g to %g", name, (double)v, open_min ? "above" : "", min, max);
+    return error_set(err, STATUS_INVALID, "%s is %g; accepted: %s %g to %g", name, (double)v, open_min ? "above" : "", min,
+                     max);
 }
 
 int sampler_params_check(const struct token_params *p, uint32_t n_vocab, struct error *err)
@@ -105,12 +106,14 @@ int sampler_params_check(const struct token_params *p, uint32_t n_vocab, struct 
     if (p->logprobs < -1 || p->logprobs > SAMPLER_TOP_LOGPROBS_MAX)
         return error_set(err, STATUS_INVALID, "top_logprobs is %d; accepted: 0 to %d", p->logprobs, SAMPLER_TOP_LOGPROBS_MAX);
     if (p->n < 1 || p->n > 128 || p->best_of < p->n || p->best_of > 128)
-        return error_set(err, STATUS_INVALID, "n is %u and best_of is %u; accepted: 1 to 128 with best_of >= n", p->n, p->best_of);
+        return error_set(err, STATUS_INVALID, "n is %u and best_of is %u; accepted: 1 to 128 with best_of >= n", p->n,
+                         p->best_of);
     if (p->max_tok && p->min_tok > p->max_tok)
         return error_set(err, STATUS_INVALID, "min_tokens is %u, more than max_tokens (%u)", p->min_tok, p->max_tok);
     for (size_t i = 0; i < p->n_bias; i++) {
         if (p->bias[i].id < 0 || (uint32_t)p->bias[i].id >= n_vocab)
-            return error_set(err, STATUS_INVALID, "logit_bias names token %d; the vocabulary has 0 to %u", p->bias[i].id, n_vocab - 1);
+            return error_set(err, STATUS_INVALID, "logit_bias names token %d; the vocabulary has 0 to %u", p->bias[i].id,
+                             n_vocab - 1);
         if (!(p->bias[i].bias >= -100 && p->bias[i].bias <= 100))
             return error_set(err, STATUS_INVALID, "logit_bias of token %d is %g; accepted: -100 to 100", p->bias[i].id,
                              (double)p->bias[i].bias);

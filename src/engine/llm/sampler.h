@@ -34,20 +34,20 @@ int sampler_params_check(const struct token_params *p, uint32_t n_vocab, struct 
 void sampler_params_default(struct token_params *p);
 
 struct sampler_input {
-    float *logits;               /* [n_vocab]; overwritten */
+    float *logits; /* [n_vocab]; overwritten */
     const struct token_params *params;
     struct sampler_history *history; /* NULL: no penalties */
     struct grammar_state *grammar;   /* NULL: unconstrained. Not advanced here */
     uint64_t seed;
-    uint32_t choice, position;   /* of the token to be chosen */
-    bool forbid_end;             /* min_tokens not reached: end-of-generation ids may not be chosen */
+    uint32_t choice, position; /* of the token to be chosen */
+    bool forbid_end;           /* min_tokens not reached: end-of-generation ids may not be chosen */
     const int32_t *end_ids;
     size_t n_end_ids;
 };
 
 struct sampler_output {
     int32_t id;
-    float logprob;               /* of id, from the raw logits */
+    float logprob; /* of id, from the raw logits */
     uint32_t n_top;
     int32_t top_id[SAMPLER_TOP_LOGPROBS_MAX];
     float top_logprob[SAMPLER_TOP_LOGPROBS_MAX];

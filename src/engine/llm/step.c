@@ -57,7 +57,10 @@ void step_destroy(struct step *s)
 
 /* ---- order ---- */
 
-static struct step_seq *seq_of(struct list *l) { return LIST_ENTRY(l, struct step_seq, link); }
+static struct step_seq *seq_of(struct list *l)
+{
+    return LIST_ENTRY(l, struct step_seq, link);
+}
 
 static bool before(const struct step_seq *a, const struct step_seq *b)
 {
@@ -73,7 +76,10 @@ static void insert(struct list *head, struct step_seq *seq)
     list_insert_before(at->next, &seq->link);
 }
 
-static uint32_t blocks_for(uint32_t n_tok) { return n_tok / KV_BLOCK_TOK + (n_tok % KV_BLOCK_TOK ? 1 : 0); }
+static uint32_t blocks_for(uint32_t n_tok)
+{
+    return n_tok / KV_BLOCK_TOK + (n_tok % KV_BLOCK_TOK ? 1 : 0);
+}
 
 /* ---- coming and going ---- */
 
@@ -223,7 +229,10 @@ static bool extend(struct step *s, struct step_seq *seq, uint32_t upto)
 
 /* ---- planning ---- */
 
-static uint32_t missing(const struct step_seq *seq) { return seq->n_tok - seq->n_computed; }
+static uint32_t missing(const struct step_seq *seq)
+{
+    return seq->n_tok - seq->n_computed;
+}
 
 static void plan_item(struct step *s, struct step_seq *seq, uint32_t n)
 {

@@ -25,12 +25,12 @@
 #include "engine/llm/blocks.h"
 
 struct step_config {
-    uint32_t max_seqs;        /* running at once */
-    uint32_t max_waiting;     /* queue bound */
-    uint32_t max_tok;         /* tokens of one step, at most */
-    uint32_t min_chunk_tok;   /* a prompt gets at least this much a step, whatever the target says */
-    uint64_t target_step_ns;  /* 0: no target */
-    uint32_t max_tenants;     /* remembered for fairness; beyond it the least recently served is forgotten */
+    uint32_t max_seqs;       /* running at once */
+    uint32_t max_waiting;    /* queue bound */
+    uint32_t max_tok;        /* tokens of one step, at most */
+    uint32_t min_chunk_tok;  /* a prompt gets at least this much a step, whatever the target says */
+    uint64_t target_step_ns; /* 0: no target */
+    uint32_t max_tenants;    /* remembered for fairness; beyond it the least recently served is forgotten */
 };
 void step_config_default(struct step_config *c); /* 128, 1024, 2048, 32, 100 ms, 1024 */
 
@@ -39,24 +39,24 @@ enum step_state { STEP_NEW, STEP_WAITING, STEP_RUNNING };
 /* One sequence. Embedded in the engine's own, which keeps `tokens` and `table` alive. */
 struct step_seq {
     /* set by the caller before step_admit */
-    const int32_t *tokens;  /* [n_tok]: prompt, then what was generated */
-    uint32_t n_tok;         /* the caller raises it as tokens are sampled */
-    uint32_t limit_tok;     /* the most it will ever have: prompt + max_tokens; fixes what must fit the pool */
-    uint32_t *table;        /* [(limit_tok + 31) / 32]: block ids */
-    uint64_t salt;          /* of the prefix cache */
+    const int32_t *tokens; /* [n_tok]: prompt, then what was generated */
+    uint32_t n_tok;        /* the caller raises it as tokens are sampled */
+    uint32_t limit_tok;    /* the most it will ever have: prompt + max_tokens; fixes what must fit the pool */
+    uint32_t *table;       /* [(limit_tok + 31) / 32]: block ids */
+    uint64_t salt;         /* of the prefix cache */
     uint64_t tenant;
-    uint32_t priority;      /* 0 is most urgent */
+    uint32_t priority; /* 0 is most urgent */
     /* the scheduler's */
     enum step_state state;
-    uint32_t n_computed;    /* tokens in the KV cache */
-    uint32_t n_blocks;      /* entries of table in use */
-    uint32_t n_sealed;      /* of them, full and offered to the prefix cache */
-    uint32_t n_cached_tok;  /* found in the prefix cache at its first start: usage.cached_tokens */
+    uint32_t n_computed;   /* tokens in the KV cache */
+    uint32_t n_blocks;     /* entries of table in use */
+    uint32_t n_sealed;     /* of them, full and offered to the prefix cache */
+    uint32_t n_cached_tok; /* found in the prefix cache at its first start: usage.cached_tokens */
     uint32_t n_preempted;
     bool started;
-    uint64_t arrival;       /* sequence number */
+    uint64_t arrival; /* sequence number */
     uint32_t tenant_slot;
-    struct list link;       /* waiting or running list */
+    struct list link; /* waiting or running list */
 };
 
 /* A stretch of one sequence to compute: tokens [first, first + n). Positions' blocks are in seq->table. */
@@ -110,7 +110,7 @@ struct step_stats {
     uint32_t running, waiting;
     uint64_t preemptions, steps, tokens;
     uint64_t prefix_queries_tok, prefix_hits_tok; /* of started sequences */
-    uint32_t budget_tok; /* of the last plan */
+    uint32_t budget_tok;                          /* of the last plan */
 };
 void step_stats(const struct step *s, struct step_stats *out);
 /* Lists, counts and blocks agree; for tests and debug builds. */

@@ -90,6 +90,12 @@ void step_tenants_leave(struct step_tenants *t, uint32_t slot)
     t->v[slot].active--;
 }
 
-void step_tenants_charge(struct step_tenants *t, uint32_t slot, uint64_t tokens) { t->v[slot].served += tokens; }
+void step_tenants_charge(struct step_tenants *t, uint32_t slot, uint64_t tokens)
+{
+    t->v[slot].served += tokens;
+}
 
-uint64_t step_tenants_served(const struct step_tenants *t, uint32_t slot) { return t->v[slot].served; }
+uint64_t step_tenants_served(const struct step_tenants *t, uint32_t slot)
+{
+    return t->v[slot].served;
+}

@@ -143,7 +143,8 @@ static void random_walk(void **state)
                 continue;
             }
             for (uint32_t i = hit; i < n; i++)
-                live[at].table[i] = blocks_seal(b, blocks_alloc(b), i ? live[at].table[i - 1] : KV_BLOCK_NONE, 0, tokens + i * T);
+                live[at].table[i] =
+                    blocks_seal(b, blocks_alloc(b), i ? live[at].table[i - 1] : KV_BLOCK_NONE, 0, tokens + i * T);
             live[at].n = n;
         }
         if (step % 16 == 0)
@@ -170,8 +171,9 @@ static void refuses_absurd_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prefix_is_found_again), cmocka_unit_test(tails_are_evicted_first),
-        cmocka_unit_test(equal_work_is_shared_at_seal), cmocka_unit_test(random_walk), cmocka_unit_test(refuses_absurd_sizes),
+        cmocka_unit_test(prefix_is_found_again),        cmocka_unit_test(tails_are_evicted_first),
+        cmocka_unit_test(equal_work_is_shared_at_seal), cmocka_unit_test(random_walk),
+        cmocka_unit_test(refuses_absurd_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

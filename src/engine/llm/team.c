@@ -131,7 +131,7 @@ int team_create(uint32_t members, const char *name, struct team **out, struct er
     for (uint32_t i = 0; i < n; i++)
         t->members[i] = (struct member){.team = t, .index = i};
     for (; t->started < n; t->started++) {
-        char label[16];
+        char label[24]; /* os_thread_start cuts it to 15 characters */
         snprintf(label, sizeof label, "%.10s-%u", name, t->started);
         struct member *m = &t->members[t->started];
         int rc = os_thread_start(&m->thread, label, member_main, m, err);

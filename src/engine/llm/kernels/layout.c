@@ -148,6 +148,9 @@ void attn_run(const struct kernels *k, const struct kv_view *kv, const struct at
 /* ---- the table of tables, best first ---- */
 
 const struct kernels *const KERNELS_ALL[] = {
+#if defined(__x86_64__)
+    &kernels_avx512,
+#endif
     &kernels_ref,
     NULL,
 };

@@ -230,9 +230,31 @@ static void layouts(void **state)
     assert_false(acts_layout(ACTS_F32, 32, 0, &a));
 }
 
+/* A table that isn't listed is a table that isn't tested. */
+static void all_tables_are_listed(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    static const char *const names[] = {"avx512", "ref"};
+    if (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"))
+        assert_string_equal("avx512", kernels_best()->name);
+#elif defined(__aarch64__)
+    static const char *const names[] = {"neon", "ref"};
+#else
+    static const char *const names[] = {"ref"};
+#endif
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        assert_non_null(KERNELS_ALL[i]);
+        assert_string_equal(names[i], KERNELS_ALL[i]->name);
+    }
+    assert_null(KERNELS_ALL[sizeof names / sizeof *names]);
+    assert_null(kernels_by_name("mmx"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(equals_ref), cmocka_unit_test(near_float64),
-                                       cmocka_unit_test(gated_equals_parts), cmocka_unit_test(layouts)};
+                                       cmocka_unit_test(gated_equals_parts), cmocka_unit_test(layouts),
+                                       cmocka_unit_test(all_tables_are_listed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

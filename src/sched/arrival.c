@@ -181,13 +181,18 @@ void arrival_look(struct arrival_view *v, const struct arrival_model *a, double 
     accumulate(&a->gaps, v->gaps);
 }
 
+double arrival_away(const struct arrival_model *a)
+{
+    double rows = 0;
+    for (uint32_t i = 0; i < a->n_ends; i++)
+        rows += a->ends[i].away_rows;
+    return rows;
+}
+
 bool arrival_any(const struct arrival_model *a)
 {
     const struct arrival_burst *at = &a->burst[MIN_OF(a->place, (uint32_t)ARRIVAL_BURST - 1)];
-    for (uint32_t i = 0; i < a->n_ends; i++)
-        if (a->ends[i].away_rows > 0)
-            return true;
-    return at->followed > 0.02f * at->seen;
+    return at->followed > 0.02f * at->seen || arrival_away(a) > 0;
 }
 
 static double away_within(const struct arrival_view *v, double t_ns)

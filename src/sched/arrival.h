@@ -66,6 +66,8 @@ void arrival_init(struct arrival_model *a);
 void arrival_note(struct arrival_model *a, double now_ns, double rows, double span_ns, double horizon_ns);
 /* A batch of `rows` was answered; what comes back within `window_ns` is compared with the prediction. */
 void arrival_ended(struct arrival_model *a, double now_ns, double rows, double horizon_ns, double window_ns, double span_ns);
+/* Rows that are away: answered, and not come back yet. */
+double arrival_away(const struct arrival_model *a);
 /* False: nobody is expected at all, whatever the horizon. */
 bool arrival_any(const struct arrival_model *a);
 /* What the model expects as of one moment, prepared so that many horizons can be asked about cheaply. */

@@ -46,8 +46,11 @@ static double wait_limit(const struct batcher *b, struct batch_bucket *k, uint64
 {
     struct rank_span s = rank_prefix(&k->queue, rows);
     double limit = k->latency.base_ns, now = (double)b->now_ns;
-    if (s.min_deadline_ns != SCHED_NEVER)
-        limit = MIN_OF(limit, (double)s.min_deadline_ns - batcher__promise_ns(b, k, b->policy.max_rows) - now);
+    if (s.min_deadline_ns != SCHED_NEVER) {
+        double company = (double)rows + 1 + arrival_away(&k->arrival); /* each arrival asks again, with itself counted in */
+        uint32_t most = (uint32_t)MIN_OF(company, (double)b->policy.max_rows);
+        limit = MIN_OF(limit, (double)s.min_deadline_ns - batcher__promise_ns(b, k, most) - now);
+    }
     if (b->policy.max_queue_delay_ns)
         limit = MIN_OF(limit, (double)(s.min_arrived_ns + b->policy.max_queue_delay_ns) - now);
     if (k->wait_until_ns)

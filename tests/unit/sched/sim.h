@@ -27,7 +27,9 @@ struct sim_config {
     double base_us[SIM_SHAPES], row_us[SIM_SHAPES];
     uint32_t shapes; /* 0: one */
     double noise, outlier_share, outlier_times, slow_per_busy;
-    bool warm; /* told the latencies at start */
+    bool warm;            /* told the latencies at start */
+    double wake_late_us;  /* a sleeping thread wakes up this much later than asked, on average (exponential) */
+    double turnaround_us; /* an instance thread takes this long from answering to asking for more */
     /* clients: closed when clients > 0 */
     uint32_t clients;
     double think_us, think_spread_us, send_us;
@@ -58,7 +60,7 @@ struct sim_request {
     bool live, other;
 };
 
-enum sim_kind { SIM_BIRTH, SIM_END, SIM_WAKE, SIM_BURST };
+enum sim_kind { SIM_BIRTH, SIM_END, SIM_FREE, SIM_WAKE, SIM_BURST };
 struct sim_event {
     uint64_t at, order;
     enum sim_kind kind;
@@ -216,9 +218,8 @@ static void sim_served(struct sim *s, struct sim_request *q)
 static void sim_end(struct sim *s, uint32_t i)
 {
     struct sim_run *run = &s->run[i];
-    run->busy = false;
-    s->busy--;
     batcher_finish(s->b, run->id, s->now, run->took);
+    sim_push(s, s->now + (uint64_t)(s->c.turnaround_us * 1e3), SIM_FREE, i);
     uint64_t at = s->now;
     for (struct list *n; (n = list_pop_front(&run->batch));) {
         struct sim_request *q = CONTAINER_OF(LIST_ENTRY(n, struct batch_item, link), struct sim_request, item);
@@ -293,7 +294,8 @@ static void sim_pump(struct sim *s)
     }
     if (wake != SCHED_NEVER && (wake < s->wake_at || s->wake_at <= s->now)) {
         s->wake_at = wake;
-        sim_push(s, wake, SIM_WAKE, 0);
+        uint64_t late = s->c.wake_late_us > 0 ? (uint64_t)(-log(1 - rand_f64(&s->rnd)) * s->c.wake_late_us * 1e3) : 0;
+        sim_push(s, wake + late, SIM_WAKE, 0);
     }
     if (++s->steps % 64 == 0 || s->steps < 2000)
         assert_true(batcher_validate(s->b));
@@ -364,6 +366,10 @@ static void sim_step(struct sim *s, const struct sim_event *e)
         break;
     case SIM_END:
         sim_end(s, e->who);
+        break;
+    case SIM_FREE:
+        s->run[e->who].busy = false;
+        s->busy--;
         break;
     case SIM_WAKE:
         break;

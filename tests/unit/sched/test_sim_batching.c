@@ -142,6 +142,20 @@ static void test_noise_does_not_confuse(void **state)
     assert_true(sim_go(c).rows_per_s >= 1.5 * greedy(c).rows_per_s);
 }
 
+/* Threads wake up late (80 us on average) and take 30 us from answering to asking: as an operating system does. */
+static void test_late_threads(void **state)
+{
+    (void)state;
+    struct sim_config c = model(4000, 100);
+    c.clients = 16;
+    c.wake_late_us = 80;
+    c.turnaround_us = 30;
+    assert_true(sim_go(c).rows_per_s >= 0.95 * 1000 * 16 / (4 + 1.6 + 0.36));
+    c.clients = 0;
+    c.rate_per_s = 60;
+    assert_true(sim_go(c).held_ms <= 0.001);
+}
+
 /* Bursts of 8 on an idle server, 20 a second: the first is held for its followers; mean latency falls by a quarter at least. */
 static void test_bursts_are_gathered(void **state)
 {
@@ -209,6 +223,7 @@ int main(void)
         cmocka_unit_test(test_closed_loop_against_best_fixed),
         cmocka_unit_test(test_learns_from_the_cold),
         cmocka_unit_test(test_noise_does_not_confuse),
+        cmocka_unit_test(test_late_threads),
         cmocka_unit_test(test_bursts_are_gathered),
         cmocka_unit_test(test_idle_instances_are_used),
         cmocka_unit_test(test_shapes_share_fairly),

@@ -65,6 +65,24 @@ static void test_overload_variants(void **state)
     assert_true(r.goodput >= 2 * 0.95 * PEAK && r.p99_ms <= 60);
 
     c = model();
+    c.wake_late_us = 80;
+    c.turnaround_us = 30;
+    c.rate_per_s = 3 * PEAK;
+    c.deadline_ms = 50;
+    r = sim_go(c);
+    report("late threads", 50, &r);
+    assert_true(r.goodput >= 0.95 * PEAK && r.p99_ms <= 50 && r.late <= 0.005 * (double)r.served);
+
+    c = model();
+    c.clients = 256; /* a closed loop that retries at once when refused, a deadline that holds 128 of them */
+    c.think_us = 500;
+    c.think_spread_us = 1000;
+    c.deadline_ms = 80;
+    r = sim_go(c);
+    report("closed loop of 256", 80, &r);
+    assert_true(r.goodput >= 0.95 * PEAK && r.p99_ms <= 80 && r.late <= 0.005 * (double)r.served);
+
+    c = model();
     c.rows_max = 8;
     c.rate_per_s = 3 * PEAK / 4.5;
     c.deadline_ms = 100;

@@ -87,8 +87,9 @@ static void clock_to(struct batcher *b, uint64_t now_ns)
     if (now_ns <= b->now_ns)
         return;
     if (b->now_ns) {
-        bool busy = b->n_runs >= b->instances;
+        bool busy = b->n_runs >= batcher__lanes(b);
         double dt = (double)(now_ns - b->now_ns), keep = arrival_fade(dt / b->busy_span_ns);
+        b->run_sum_ns += dt * b->n_runs;
         b->busy = b->busy * keep + (busy ? 1 - keep : 0);
     }
     b->now_ns = now_ns;
@@ -332,8 +333,13 @@ static void run_start(struct batcher *b, struct batch_bucket *k, struct batch_de
         batcher_finish(b, b->runs[0].id, b->now_ns, 0);
     k->running++;
     d->run_id = ++b->last_run_id ? b->last_run_id : ++b->last_run_id;
-    b->runs[b->n_runs++] = (struct batch_run){
-        .id = d->run_id, .rows = d->rows, .started_ns = b->now_ns, .expected_ns = latency_ns(&k->latency, d->rows), .home = k};
+    struct batch_run run = {.id = d->run_id,
+                            .rows = d->rows,
+                            .started_ns = b->now_ns,
+                            .started_sum = b->run_sum_ns,
+                            .expected_ns = latency_ns(&k->latency, d->rows) * batcher__slowed(b, b->n_runs),
+                            .home = k};
+    b->runs[b->n_runs++] = run;
 }
 
 struct batch_decision batcher__close(struct batcher *b, struct batch_bucket *k, uint64_t rows, struct list *batch)
@@ -379,10 +385,16 @@ struct batch_decision batcher_next(struct batcher *b, uint64_t now_ns, uint32_t 
 
 /* ---- learning ---- */
 
-static void learn(struct batcher *b, struct batch_bucket *k, uint32_t rows, double run_ns)
+/* `others` ran beside it, on average. */
+static void learn(struct batcher *b, struct batch_bucket *k, uint32_t rows, double run_ns, double others)
 {
-    if (k->latency.runs >= 3)
-        latency_tail_learn(&b->tail, run_ns, latency_ns(&k->latency, rows));
+    double expected = latency_ns(&k->latency, rows);
+    run_ns /= batcher__slowed(b, others); /* what it would have taken alone */
+    if (k->latency.runs >= 3) {
+        if (!batcher__share_learn(b, run_ns, expected, others))
+            return;
+        latency_tail_learn(&b->tail, run_ns, expected);
+    }
     latency_learn(&k->latency, rows, run_ns);
     b->busy_span_ns = MAX_OF(20 * latency_ns(&k->latency, rows), BUSY_SPAN_FLOOR_NS);
 }
@@ -405,7 +417,8 @@ void batcher_finish(struct batcher *b, uint32_t run_id, uint64_t now_ns, uint64_
         return;
     /* What counts is how long the instance was taken, gathering and slicing included. */
     double took = (double)MAX_OF(run_ns, b->now_ns - MIN_OF(r.started_ns, b->now_ns));
-    learn(b, r.home, r.rows, took);
+    double age = (double)(b->now_ns - MIN_OF(r.started_ns, b->now_ns));
+    learn(b, r.home, r.rows, took, age > 0 ? MAX_OF((b->run_sum_ns - r.started_sum) / age - 1, 0.0) : 0);
     r.home->past_ns += took - r.home->past_ns / PAST_RUNS;
     r.home->past_rows += r.rows - r.home->past_rows / PAST_RUNS;
     r.home->past_runs += 1 - r.home->past_runs / PAST_RUNS;
@@ -416,7 +429,7 @@ void batcher_learn(struct batcher *b, uint64_t bucket, uint32_t rows, uint64_t r
     int status = 0;
     struct batch_bucket *k = batcher__bucket_get(b, bucket, 0, &status);
     if (k && rows && rows <= b->policy.max_rows && run_ns)
-        learn(b, k, rows, (double)run_ns);
+        learn(b, k, rows, (double)run_ns, 0);
 }
 
 uint64_t batcher_estimate_ns(const struct batcher *b, uint64_t bucket, uint32_t rows)

@@ -4,6 +4,7 @@
  *   buckets.c          the table of shape buckets: hash, active list, reuse of idle ones
  *   promise.c          what can be promised: work ahead, refusal at admission, backlog
  *   patience.c         what waiting for company is worth
+ *   sharing.c          instances that share cores, and how many are worth running at once
  *   policy_fixed.c     Triton's rules
  *   policy_deadline.c  the learned rules; NONE as the case of batches of one
  *   rank.[ch]          the ordered queue of one bucket
@@ -45,6 +46,7 @@ struct batch_run {
     uint32_t id;
     uint32_t rows;
     uint64_t started_ns;
+    double started_sum; /* batcher.run_sum_ns then */
     double expected_ns;
     struct batch_bucket *home; /* where it is learned */
 };
@@ -69,6 +71,13 @@ struct batcher {
     uint32_t n_runs, last_run_id, instances;
 
     struct latency_tail tail;
+    struct batch_sharing {
+        double slow;          /* with n batches at once each takes 1 + slow (n - 1) times as long */
+        double alone, beside; /* log of time / what was expected, of runs with nobody and with others beside them, fading */
+        double others;        /* how many those had, on average */
+        uint32_t n_alone, n_beside;
+    } sharing;
+    double run_sum_ns;        /* time that instances have run, all together */
     double safety_ns;         /* kept in hand at admission: grows when a promise had to be broken */
     uint64_t refused_ns;      /* when a newcomer was last refused for the work ahead of it; 0: never */
     struct arrival_rate rate; /* all buckets */
@@ -119,6 +128,18 @@ double batcher__wait_ns(const struct batcher *b, const struct batch_bucket *k, u
                         uint32_t free_instances, double most_ns);
 /* Into how many batches to split `rows` when several instances are free. */
 uint32_t batcher__split(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t free_instances);
+
+/* sharing.c. A run with `others` beside it, on average, took as long as one alone of `ns` would, as far as is known, where
+ * `expected_ns` was expected of it: learn how much they slow each other down. False: too little is known of that for this run
+ * to say how long one alone takes. */
+bool batcher__share_learn(struct batcher *b, double ns, double expected_ns, double others);
+/* How much longer a run takes with `others` beside it. */
+static inline double batcher__slowed(const struct batcher *b, double others)
+{
+    return 1 + b->sharing.slow * others;
+}
+/* How many batches are worth running at once: all instances, or fewer where they share cores. */
+uint32_t batcher__lanes(const struct batcher *b);
 
 /* promise.c. Time from hand-out to finish that holds in all but about one case of a hundred; 0 while nothing is known. */
 double batcher__promise_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows);

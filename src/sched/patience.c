@@ -60,7 +60,7 @@ double batcher__wait_ns(const struct batcher *b, const struct batch_bucket *k, u
     struct stake s = {.rows = rows,
                       .others = others,
                       .rows_max = b->policy.max_rows,
-                      .instances = b->instances,
+                      .instances = batcher__lanes(b),
                       .run_ns = run,
                       .slope_ns = k->latency.row_ns,
                       .cost_ns = k->past_ns / k->past_rows,

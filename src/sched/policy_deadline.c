@@ -5,7 +5,8 @@
 
 /* What keeping an urgent member's promise may cost when it makes others late: the batch that it can bear must still serve
  * this share of the rows per second of the full one. Below it the member is given up. */
-#define KEEP_SHARE 0.95
+#define OVERDUE_TIMES 2.0
+#define KEEP_SHARE    0.95
 
 /* Would a batch of `rows` of the `all` that could run leave the rest late? */
 static bool harms(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t all)
@@ -79,15 +80,55 @@ static struct batch_decision run_or_wait(struct batcher *b, struct batch_bucket 
     return batcher__close(b, k, rows, batch);
 }
 
+/* Runs that take up a lane: not those long overdue, which may hang. *until_ns: when the first of them will be. */
+static uint32_t lanes_used(const struct batcher *b, uint64_t *until_ns)
+{
+    uint32_t n = 0;
+    *until_ns = SCHED_NEVER;
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        uint64_t overdue = b->runs[i].started_ns + (uint64_t)(OVERDUE_TIMES * b->runs[i].expected_ns);
+        if (overdue <= b->now_ns)
+            continue;
+        n++;
+        *until_ns = MIN_OF(*until_ns, overdue);
+    }
+    return n;
+}
+
+/* Instances that share cores don't all run at once, except where that alone saves a member's deadline. The end of a run brings the
+ * next look; *look_ns is the latest time for one without that. */
+static bool lanes_full(const struct batcher *b, struct batch_bucket *k, uint64_t rows, uint64_t *look_ns)
+{
+    uint64_t look;
+    if (lanes_used(b, &look) < batcher__lanes(b))
+        return false;
+    struct rank_span s = rank_prefix(&k->queue, rows);
+    double run = batcher__promise_ns(b, k, (uint32_t)rows), slack = (double)s.min_deadline_ns - (double)b->now_ns;
+    double beside = run * batcher__slowed(b, b->n_runs);
+    if (s.min_deadline_ns != SCHED_NEVER && batcher__first_end_ns(b) + run > slack) {
+        if (beside > slack)
+            return false;
+        look = MIN_OF(look, s.min_deadline_ns - (uint64_t)beside);
+    }
+    *look_ns = look;
+    return look > b->now_ns;
+}
+
 struct batch_decision batcher__next_deadline(struct batcher *b, uint32_t free_instances, struct list *batch)
 {
+    struct batch_decision d = {.wake_ns = SCHED_NEVER};
+    uint32_t lanes = batcher__lanes(b);
+    if (b->n_runs < lanes)
+        free_instances = MIN_OF(free_instances, lanes - b->n_runs);
     for (struct batch_bucket *k; (k = batcher__bucket_urgent(b, NULL));) {
         if (batcher__single(b, k))
             return batcher__close(b, k, b->policy.max_rows, batch);
         bool cut;
         uint64_t rows = fit_deadlines(b, k, batcher__rows_allowed(b, k, &cut));
+        if (rows && lanes_full(b, k, rows, &d.wake_ns))
+            return d;
         if (rows)
             return run_or_wait(b, k, rows, free_instances, batch);
     }
-    return (struct batch_decision){.wake_ns = SCHED_NEVER};
+    return d;
 }

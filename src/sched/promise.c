@@ -10,7 +10,7 @@
 
 double batcher__promise_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows)
 {
-    return latency_ns(&k->latency, rows) * b->tail.margin;
+    return latency_ns(&k->latency, rows) * b->tail.margin * batcher__slowed(b, batcher__lanes(b) - 1);
 }
 
 #define OVERLOAD_RUNS   10 /* full batches after a refusal that count as overload */
@@ -57,7 +57,7 @@ static void running_ns(const struct batcher *b, double *first, double *sum)
     *sum = 0;
     for (uint32_t i = 0; i < b->n_runs; i++)
         *sum += left_ns(b, &b->runs[i]);
-    *first = b->n_runs < b->instances ? 0 : batcher__first_end_ns(b);
+    *first = b->n_runs < batcher__lanes(b) ? 0 : batcher__first_end_ns(b);
 }
 
 /* Run time of `rows` in `nodes` items of `k`, in batches as large as they get. */
@@ -114,7 +114,7 @@ static double overtaken_share(const struct batcher *b, const struct batch_bucket
     double rows_per_ns = 0, cap = batcher__single(b, k) ? 1 : b->policy.max_rows;
     for (uint32_t level = 1; level < item->level; level++)
         rows_per_ns += arrival_rate_at(&b->level_rate[level], (double)b->now_ns, b->busy_span_ns);
-    return rows_per_ns * latency_ns(&k->latency, (uint32_t)cap) / cap / b->instances;
+    return rows_per_ns * latency_ns(&k->latency, (uint32_t)cap) / cap / batcher__lanes(b);
 }
 
 /* Estimates are learned from runs, and a request that is refused doesn't run: an estimate that is too high (a slow first run, a
@@ -149,7 +149,8 @@ int batcher__promise(struct batcher *b, struct batch_bucket *k, struct batch_ite
     uint32_t with = 0;
     running_ns(b, &first, &running);
     double queued = item->alone ? 0 : ahead_ns(b, k, item, &with);
-    double start = queued > 0 ? MAX_OF(first, (running + queued) / b->instances) : first;
+    double lanes = batcher__lanes(b), all = running + queued * batcher__slowed(b, lanes - 1);
+    double start = queued > 0 ? MAX_OF(first, all / lanes) : first;
     if (start > 0)
         start = start / MAX_OF(1 - overtaken_share(b, k, item), 1e-3) + b->safety_ns;
     double need = start + batcher__promise_ns(b, k, company(b, k, with + item->rows, start));

@@ -35,7 +35,9 @@ struct rank_span {
     uint64_t min_deadline_ns, min_arrived_ns;
 };
 
+/* `less` must be a strict total order that doesn't change for nodes in the tree. */
 void rank_init(struct rank_tree *t, bool (*less)(const struct rank_node *, const struct rank_node *));
+/* A node in no tree; also its caller's fields are zeroed. */
 void rank_node_init(struct rank_node *n);
 /* Whether the node is in a tree. */
 bool rank_contains(const struct rank_node *n);

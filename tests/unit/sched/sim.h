@@ -26,7 +26,8 @@ struct sim_config {
     /* model */
     double base_us[SIM_SHAPES], row_us[SIM_SHAPES];
     uint32_t shapes; /* 0: one */
-    double noise, outlier_share, outlier_times, slow_per_busy;
+    double noise, outlier_share, outlier_times;
+    double slow_per_busy; /* see sim_flow */
     bool warm;            /* told the latencies at start */
     double wake_late_us;  /* a sleeping thread wakes up this much later than asked, on average (exponential) */
     double turnaround_us; /* an instance thread takes this long from answering to asking for more */
@@ -71,7 +72,9 @@ struct sim_run {
     bool busy;
     struct list batch;
     uint32_t id;
-    uint64_t started, took;
+    uint64_t started;
+    double left_ns; /* of its work, at full speed, as of the last change of how many run */
+    uint32_t end;   /* which of its end events counts */
 };
 
 struct sim {
@@ -85,6 +88,8 @@ struct sim {
     uint32_t *free_requests, n_free;
     struct sim_run run[16];
     uint32_t busy;
+    uint64_t flowed_at; /* when left_ns was true */
+    uint32_t running;
     uint64_t wake_at; /* earliest wake-up scheduled */
     double held_ns, busy_ns;
     uint64_t held_from; /* an instance is free and rows wait since then; 0: not so */
@@ -190,7 +195,6 @@ static uint64_t sim_run_ns(struct sim *s, uint32_t shape, uint32_t rows)
     t *= exp(s->c.noise * sim_normal(s));
     if (s->c.outlier_share > 0 && rand_f64(&s->rnd) < s->c.outlier_share)
         t *= s->c.outlier_times;
-    t *= 1 + s->c.slow_per_busy * (s->busy ? s->busy - 1 : 0);
     return (uint64_t)(t * 1e3) + 1;
 }
 
@@ -215,11 +219,37 @@ static void sim_served(struct sim *s, struct sim_request *q)
     s->latencies[s->n_latencies++] = (float)ms;
 }
 
-static void sim_end(struct sim *s, uint32_t i)
+/* Runs that share cores slow each other down: with n of them each goes at 1 / (1 + slow (n - 1)). To be called around each
+ * change of how many run. */
+static void sim_flow(struct sim *s)
 {
-    struct sim_run *run = &s->run[i];
-    batcher_finish(s->b, run->id, s->now, run->took);
-    sim_push(s, s->now + (uint64_t)(s->c.turnaround_us * 1e3), SIM_FREE, i);
+    double speed = s->running ? 1 / (1 + s->c.slow_per_busy * (s->running - 1)) : 1;
+    for (uint32_t i = 0; i < s->c.instances; i++)
+        s->run[i].left_ns -= (double)(s->now - s->flowed_at) * speed;
+    s->flowed_at = s->now;
+}
+
+static void sim_ends(struct sim *s)
+{
+    double slow = 1 + s->c.slow_per_busy * (s->running ? s->running - 1 : 0);
+    for (uint32_t i = 0; i < s->c.instances; i++)
+        if (s->run[i].busy && s->run[i].end % 2)
+            sim_push(s, s->now + (uint64_t)(MAX_OF(s->run[i].left_ns, 0.0) * slow) + 1, SIM_END, i + 16 * (s->run[i].end += 2));
+}
+
+static void sim_end(struct sim *s, uint32_t who)
+{
+    struct sim_run *run = &s->run[who % 16];
+    if (who / 16 != run->end)
+        return; /* it runs longer or shorter than it was thought */
+    sim_flow(s);
+    run->end++; /* even: not running */
+    s->running--;
+    sim_ends(s);
+    if (s->now >= s->warm_until)
+        s->busy_ns += (double)(s->now - run->started);
+    batcher_finish(s->b, run->id, s->now, s->now - run->started);
+    sim_push(s, s->now + (uint64_t)(s->c.turnaround_us * 1e3), SIM_FREE, who % 16);
     uint64_t at = s->now;
     for (struct list *n; (n = list_pop_front(&run->batch));) {
         struct sim_request *q = CONTAINER_OF(LIST_ENTRY(n, struct batch_item, link), struct sim_request, item);
@@ -246,16 +276,16 @@ static void sim_start(struct sim *s, const struct batch_decision *d, struct list
     }
     assert_int_equal(rows, d->rows);
     assert_true(rows <= s->c.policy.max_rows);
+    sim_flow(s);
     run->busy = true;
     s->busy++;
+    s->running++;
     run->id = d->run_id;
     run->started = s->now;
-    run->took = sim_run_ns(s, (uint32_t)d->bucket, rows);
-    if (s->now >= s->warm_until) {
-        s->r.batches++;
-        s->busy_ns += (double)run->took;
-    }
-    sim_push(s, s->now + run->took, SIM_END, i);
+    run->left_ns = (double)sim_run_ns(s, (uint32_t)d->bucket, rows);
+    run->end |= 1;
+    sim_ends(s);
+    s->r.batches += s->now >= s->warm_until;
 }
 
 static void sim_expire(struct sim *s)

@@ -277,6 +277,38 @@ static void test_bucket_table_is_bounded(void **state)
     rig_free(r);
 }
 
+/* Two instances on the same cores, found out to be worth one; then one hangs. The other doesn't wait for it for ever. */
+static void test_hung_run_frees_its_lane(void **state)
+{
+    (void)state;
+    struct rig *r = rig_make(deadline_policy(8));
+    rig_warm(r, 0, 10 * MS, 0, 8);
+    batcher_set_instances(r->b, 2);
+    uint64_t now = MS;
+    for (int i = 0; i < 40; i++, now += 100 * MS) { /* always two at once, each twice as slow */
+        rig_rows(r, 8, now);
+        struct batch_decision a = batcher_next(r->b, now, 2, &r->batch);
+        rig_ids(r, &r->batch);
+        rig_rows(r, 8, now);
+        struct batch_decision b = batcher_next(r->b, now, 1, &r->batch);
+        rig_ids(r, &r->batch);
+        batcher_finish(r->b, a.run_id, now + (b.run ? 20 : 10) * MS, (b.run ? 20 : 10) * MS);
+        if (b.run)
+            batcher_finish(r->b, b.run_id, now + 20 * MS, 20 * MS);
+        else if (rig_next(r, now + 10 * MS)[0])
+            rig_run(r, now + 10 * MS, 10 * MS);
+        r->d = b;
+    }
+    assert_false(r->d.run); /* it has learned not to */
+    rig_rows(r, 8, now);
+    assert_true(rig_next(r, now)[0]); /* hangs */
+    rig_rows(r, 8, now + MS);
+    assert_string_equal(rig_next(r, now + MS), "");
+    assert_in_range(r->d.wake_ns, now + 15 * MS, now + 25 * MS);
+    assert_true(rig_next(r, r->d.wake_ns)[0]);
+    rig_free(r);
+}
+
 static void test_runs_that_never_finish(void **state)
 {
     (void)state;
@@ -327,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_batch_shrinks_for_its_urgent_member),
         cmocka_unit_test(test_hopeless_is_not_run),
         cmocka_unit_test(test_bucket_table_is_bounded),
+        cmocka_unit_test(test_hung_run_frees_its_lane),
         cmocka_unit_test(test_runs_that_never_finish),
         cmocka_unit_test(test_stats),
     };

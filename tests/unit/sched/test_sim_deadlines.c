@@ -167,7 +167,7 @@ static void test_priorities(void **state)
         c.other_share = share[i];
         c.rate_per_s = 3 * PEAK;
         struct sim_result r = sim_go(c);
-        assert_true(r.other_on_time >= 0.999 * (double)r.other_born);
+        assert_true(r.other_on_time + 32 >= r.other_born); /* a batch may be on its way at the end */
         assert_true(r.goodput >= 0.95 * PEAK);
         assert_true(r.expired <= 0.05 * (double)r.served);
     }

@@ -77,7 +77,7 @@ struct http_limits {
     uint32_t max_pipeline;      /* requests of one connection waiting or running; past it reading pauses */
     uint32_t max_requests;      /* per connection, 0: none */
     uint64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns, write_timeout_ns;
-    uint64_t min_body_rate;   /* bytes/s after body_timeout; 0: none, but no gap of body_timeout */
+    uint64_t min_body_rate;   /* bytes/s that a body must come at once body_timeout has passed; 0: the timeout is final */
     uint64_t max_body_memory; /* bytes of request bodies held by the server at once, 0: none; past it 503 */
 };
 void http_limits_default(struct http_limits *l);

@@ -500,12 +500,20 @@ static uint64_t later(uint64_t at, uint64_t by)
 
 static uint64_t body_deadline(struct conn *c)
 {
-    const struct http_limits *l = &c->w->limits;
-    const struct req *q = c->cur;
-    if (l->min_body_rate == 0)
-        return later(loop_now_ns(c->w->loop), l->body_timeout_ns);
-    uint64_t bytes = MIN_OF(q->body_wire_bytes, UINT64_MAX / SECOND);
-    return later(later(q->body_started_ns, l->body_timeout_ns), bytes * SECOND / l->min_body_rate);
+    return later(c->cur->rate_since_ns, c->w->limits.body_timeout_ns);
+}
+
+/* A timeout has passed with the body under way. True: it came fast enough meanwhile, and gets another one. */
+static bool body_fast_enough(struct conn *c)
+{
+    struct req *q = c->cur;
+    uint64_t now = loop_now_ns(c->w->loop), rate = c->w->limits.min_body_rate;
+    uint64_t bytes = q->body_wire_bytes - q->rate_since_bytes, ms = (now - q->rate_since_ns) / 1000000;
+    if (rate == 0 || MIN_OF(bytes, UINT64_MAX / 1000) * 1000 / (ms + 1) < rate)
+        return false;
+    q->rate_since_ns = now;
+    q->rate_since_bytes = q->body_wire_bytes;
+    return true;
 }
 
 static void choose_deadline(struct conn *c)
@@ -568,6 +576,10 @@ static void time_out(struct conn *c)
         refuse(c, 408, "the request's header section did not arrive in time");
         return;
     case DEADLINE_BODY:
+        if (body_fast_enough(c)) {
+            http__conn_pump(c);
+            return;
+        }
         http__limit(c->w, LIMIT_BODY_TIMEOUT);
         refuse(c, 408, "the request's body did not arrive in time");
         return;

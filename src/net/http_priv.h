@@ -167,7 +167,8 @@ struct req {
     /* body coming in */
     struct slab *slab;
     size_t slab_charged; /* counted in server->body_bytes */
-    uint64_t body_started_ns, body_wire_bytes;
+    uint64_t body_wire_bytes;
+    uint64_t rate_since_ns, rate_since_bytes; /* the current window of body_timeout */
     struct coding *coding;
     /* reply going out */
     struct piece *out, **out_tail, *spare;

@@ -325,7 +325,7 @@ int http__req_head(struct req *q, const struct http1_parser *p, struct error *er
     q->keep_alive = p->keep_alive;
     q->http10 = p->minor == 0;
     q->head_only = r->method == HTTP_HEAD;
-    q->body_started_ns = loop_now_ns(q->w->loop);
+    q->rate_since_ns = loop_now_ns(q->w->loop);
     if (!set_request_id(q))
         return status_http(error_set(err, STATUS_NOMEM, "out of memory for the request"));
     struct str trace = http_header_get(r, "traceparent");

@@ -118,6 +118,13 @@ static void test_timeouts(void **state)
     talk("POST / HTTP/1.1\r\n" HOST "Content-Length: 9\r\n\r\nabc", late_body);
     talk("", ""); /* idle: closed without a word */
     talk("GET /hi HTTP/1.1\r\n" HOST "\r\n", OK("2") "\r\nhi");
+    /* a good start doesn't pay for a standstill later */
+    char start_of_body[2000];
+    int head = snprintf(start_of_body, sizeof start_of_body, "POST / HTTP/1.1\r\n" HOST "Content-Length: 5000\r\n\r\n");
+    memset(start_of_body + head, 'b', sizeof start_of_body - (size_t)head);
+    t0 = os_monotonic_ns();
+    talk_bytes(start_of_body, sizeof start_of_body, false, late_body);
+    assert_in_range(os_monotonic_ns() - t0, 155 * MS, 2000 * MS);
     /* slow, but faster than the least rate: 400 bytes in 200 ms */
     struct buf b;
     buf_init(&b);
@@ -132,7 +139,7 @@ static void test_timeouts(void **state)
     close(fd);
     buf_release(&b);
     assert_int_equal(counter(metrics, "inferd_http_limit_total{listener=\"test\",limit=\"header_time\"} "), 1);
-    assert_int_equal(counter(metrics, "inferd_http_limit_total{listener=\"test\",limit=\"body_time\"} "), 1);
+    assert_int_equal(counter(metrics, "inferd_http_limit_total{listener=\"test\",limit=\"body_time\"} "), 2);
     assert_int_equal(counter(metrics, "inferd_http_limit_total{listener=\"test\",limit=\"idle_time\"} "), 2);
 }
 

@@ -155,7 +155,8 @@ static int infer_requests(struct bench *b, const struct cli_list *files, struct 
     return rc;
 }
 
-/* One request through the blocking client, so that a mistake is one sentence and not a table of failures. */
+/* One request through the blocking client, so that a mistake is one sentence and not a table of failures. A server that is busy or
+ * failing is measured all the same. */
 static int try_first(struct bench *b, struct error *err)
 {
     struct str whole = b->requests[0], line = whole, method, target;
@@ -174,7 +175,10 @@ static int try_first(struct bench *b, struct error *err)
     if (b->json_bytes[0])
         headers[n++] = (struct http_header){STR("Inference-Header-Content-Length"), str_of(b->json_bytes)};
     struct str body = {end + 4, whole.n - (size_t)(end + 4 - whole.p)};
-    return kserve_call(b->client, verb, path + prefix, headers, n, body, &answer, err);
+    answer.status = 0;
+    int rc = kserve_call(b->client, verb, path + prefix, headers, n, body, &answer, err);
+    bool busy = answer.status == 429 || answer.status >= 500; /* the measurement counts these */
+    return busy ? 0 : rc;
 }
 
 /* ---- the server's own figures ---- */

@@ -42,7 +42,7 @@ int model_desc_open(int dir_fd, const char *file, struct model_desc **out, struc
     d->temperature = d->top_p = d->min_p = d->repetition_penalty = NAN;
     arena_init(&d->arena, 1 << 16, 0);
     if (strcmp(file, ".") == 0) {
-        rc = error_set(err, STATUS_UNIMPLEMENTED, "Hugging Face folders are not read yet; convert the model to GGUF");
+        rc = desc__read_folder(dir_fd, d, err);
     } else {
         rc = desc__map_file(dir_fd, file, d, &map, err);
         if (rc == 0)

@@ -87,7 +87,7 @@ static int read_sizes(const struct reader *r)
                                                                      : h->n_embd / h->n_head;
     rc = get_u32(r, "head_dim", JSON_OPTIONAL, &h->head_dim_k);
     h->head_dim_v = h->head_dim_k;
-    h->scaling_ctx_orig = h->n_ctx_train;
+    h->scaling_ctx_orig = h->rope == LLM_ROPE_NONE ? 0 : h->n_ctx_train;
     if (rc == 0)
         rc = get_f32(r, "partial_rotary_factor", JSON_OPTIONAL, &partial);
     if (rc == 0 && !(partial > 0 && partial <= 1))

@@ -81,7 +81,7 @@ struct model_desc {
     struct llm_layer_desc *layers; /* [h.n_layer] */
     struct tokenizer_spec tokenizer;
     struct str chat_template, chat_template_tools; /* Jinja source; empty: none */
-    struct str name;                               /* general.name or the folder's */
+    struct str name;                               /* general.name; empty for a folder */
     /* generation_config defaults; NAN / 0 where not given */
     float temperature, top_p, min_p, repetition_penalty;
     int32_t top_k;

@@ -178,3 +178,33 @@ def fake_model(repository, name, text, config=""):
     (folder / "model.fake").write_text(text)
     if config:
         (folder.parent / "model.yaml").write_text(config)
+
+
+# ---- real models ----
+
+LIBRARY = ROOT / ".deps/onnxruntime/lib/libonnxruntime.so"
+DEMO = pathlib.Path(os.environ.get("INFERD_DEMO", ROOT / "demo/models"))
+
+
+def build(target):
+    """Build one of bench/*.c in the release tree; its path."""
+    subprocess.run(["cmake", "--build", str(ROOT / "build/release"), "--target", f"bench_{target}"], check=True,
+                   stdout=subprocess.DEVNULL)
+    return ROOT / f"build/release/bench/bench_{target}"
+
+
+def bare_seconds(program, model, batch, seconds=1.0, dim=1, core=SERVER_CORE):
+    """Median seconds of one run of a bare ONNX Runtime loop."""
+    out = subprocess.run(pinned(core, [program, LIBRARY, model, batch, seconds, dim]), capture_output=True, text=True, check=True)
+    return float(out.stdout)
+
+
+def load(port, model, *args, seconds=4, core=CLIENT_CORE):
+    """One run of `inferd bench`: its JSON."""
+    command = [BINARY, "bench", model, f"--url=http://127.0.0.1:{port}", f"--duration={seconds}s", "--warmup=1s", "--json", "--quiet",
+               *map(str, args)]
+    out = subprocess.run(pinned(core, command), capture_output=True, text=True)
+    try:
+        return json.loads(out.stdout)
+    except ValueError:
+        sys.exit(f"inferd bench failed: {out.stderr or out.stdout}")

@@ -100,9 +100,6 @@ static int check_padding(const struct model_config *c, const struct config_io *i
 {
     for (int p = 0; p < io->n_padding; p++) {
         const struct config_padding *pad = &io->padding[p];
-        if (pad->axis < 1)
-            return error_set(err, STATUS_INVALID, "%s: input '%.*s': padding needs an axis (1 is the one behind the batch)",
-                             where, STR_ARG(io->name));
         for (int b = 1; b < pad->n_buckets; b++)
             if (pad->buckets[b] <= pad->buckets[b - 1])
                 return error_set(err, STATUS_INVALID, "%s: input '%.*s': padding buckets must ascend", where,
@@ -177,12 +174,4 @@ int model_config_validate(const struct model_config *c, const char *where, struc
     if (rc == 0)
         rc = check_batching(c, where, err);
     return rc == 0 ? check_warmup(c, where, err) : rc;
-}
-
-int model_config_check_name(const struct model_config *c, struct str folder, const char *where, struct error *err)
-{
-    if (!c->name.n || str_eq(c->name, folder))
-        return 0;
-    return error_set(err, STATUS_INVALID, "%s: name '%.*s' must be that of the model's folder, '%.*s' (or be left out)", where,
-                     STR_ARG(c->name), STR_ARG(folder));
 }

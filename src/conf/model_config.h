@@ -28,7 +28,7 @@ struct config_io {
     struct str label_filename; /* outputs */
     /* inferd: padding of dynamic axes of an input (model.yaml `padding`, pbtxt parameters "padding.<input>.<key>") */
     struct config_padding {
-        int axis;                               /* in the full shape, 1.. ; -1: unset */
+        int axis;                               /* in the full shape, 1.. ; -1: every dynamic axis behind the batch */
         int64_t buckets[MODEL_CONFIG_LIST_MAX]; /* ascending lengths that a batch is padded to; empty: powers of two */
         int n_buckets;
         double value;          /* fill */
@@ -116,8 +116,6 @@ int model_config_from_json(struct str text, const char *where, struct arena *a, 
 /* Rules over several fields (the three readers have applied them already; for a config that model/ completed or merged): names
  * unique and present, preferred and warm-up sizes within max_batch_size, priority levels, padding. INVALID names the field. */
 int model_config_validate(const struct model_config *c, const char *where, struct error *err) MUST_CHECK;
-/* A name in the file must be that of the model's folder. INVALID names both. */
-int model_config_check_name(const struct model_config *c, struct str folder, const char *where, struct error *err) MUST_CHECK;
 
 /* Append Triton's JSON form of ModelConfig, the answer of GET /v2/models/{m}/config. model_config_from_json reads it back (one
  * padded axis an input, one cut axis an output). out->failed when memory ran out. */

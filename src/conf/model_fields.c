@@ -120,7 +120,9 @@ static int read_axis(struct reader *r, const struct node *n, void *base)
 {
     struct config_padding *p = base;
     int64_t v;
-    int rc = model_read_i64(r, n, 1, MODEL_CONFIG_RANK_MAX, &v);
+    int rc = model_read_i64(r, n, -1, MODEL_CONFIG_RANK_MAX, &v);
+    if (rc == 0 && v == 0)
+        return model_error(r, n, "axis 0 is the batch; axes behind it are 1 and more, -1 is all that are dynamic");
     if (rc == 0)
         p->axis = (int)v;
     return rc;
@@ -165,12 +167,17 @@ static int read_padding(struct reader *r, const struct node *n, void *base)
 
 struct cut {
     struct str input;
-    struct config_padding where; /* only the axis */
+    int axis; /* -1: unset */
 };
 
 static int read_cut_axis(struct reader *r, const struct node *n, void *base)
 {
-    return read_axis(r, n, &((struct cut *)base)->where);
+    struct cut *c = base;
+    int64_t v;
+    int rc = model_read_i64(r, n, 1, MODEL_CONFIG_RANK_MAX, &v);
+    if (rc == 0)
+        c->axis = (int)v;
+    return rc;
 }
 
 static const struct field cut_fields[] = {CUSTOM("axis", read_cut_axis), STRING(struct cut, input, "input")};
@@ -179,15 +186,15 @@ static const struct message cut_message = TABLE(cut_fields);
 static int read_cut_item(struct reader *r, const struct node *n, size_t i, void *ctx)
 {
     struct config_io *io = ctx;
-    struct cut cut = {.where.axis = -1};
+    struct cut cut = {.axis = -1};
     if (i == COUNT_OF(io->cut_axis))
         return model_error(r, n, "more than %zu axes are cut", COUNT_OF(io->cut_axis));
     int rc = model_read_message(r, &cut_message, n, &cut);
-    if (rc == 0 && (cut.where.axis < 0 || !cut.input.n))
+    if (rc == 0 && (cut.axis < 0 || !cut.input.n))
         return model_error(r, n, "both 'axis' and 'input' are needed");
     if (rc < 0)
         return rc;
-    io->cut_axis[i] = cut.where.axis;
+    io->cut_axis[i] = cut.axis;
     io->cut_input[i] = cut.input;
     if (i + 1 < COUNT_OF(io->cut_axis))
         io->cut_axis[i + 1] = -1;
@@ -744,10 +751,10 @@ static int read_tensor_parameter(struct reader *r, const struct node *n, struct 
         io->n_padding = 1;
         return model_read_message(r, &padding_message, &map, &io->padding[0]) < 0 ? r->err->code : 1;
     }
-    struct cut cut = {.input = io->cut_input[0], .where.axis = io->cut_axis[0]};
+    struct cut cut = {.input = io->cut_input[0], .axis = io->cut_axis[0]};
     if (model_read_message(r, &cut_message, &map, &cut) < 0)
         return r->err->code;
-    io->cut_axis[0] = cut.where.axis;
+    io->cut_axis[0] = cut.axis;
     io->cut_axis[1] = -1;
     io->cut_input[0] = cut.input;
     return 1;

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import pathlib
 import random
+import re
 import subprocess
 
 import pytest
@@ -233,3 +234,24 @@ def test_every_field_of_the_proto_is_known(tmp_path):
         text_format.Parse(text, pb.ModelConfig())
         result = read(tmp_path, "config.pbtxt", text)
         assert b"unknown field" not in result.stderr, (text, result.stderr)
+
+
+def test_the_reference_page_names_every_field():
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs/reference/model-config.md").read_text()
+    known = set(re.findall(r"[a-z_]+", page))
+    messages = [pb.ModelConfig, pb.ModelInput, pb.ModelOutput, pb.ModelInstanceGroup, pb.ModelDynamicBatching, pb.ModelQueuePolicy,
+                pb.ModelWarmup, pb.ModelWarmup.Input, pb.ModelVersionPolicy, pb.ModelOptimizationPolicy, pb.ModelResponseCache,
+                pb.ModelTransactionPolicy]
+    missing = {f.name for m in messages for f in m.DESCRIPTOR.fields} - known
+    assert not missing
+
+
+def test_the_reference_page_examples_are_accepted(tmp_path):
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs/reference/model-config.md").read_text()
+    blocks = re.findall(r"(?:^    .*\n)+", page, re.M)
+    assert len(blocks) == 2
+    yaml, pbtxt = (re.sub("^    ", "", b, flags=re.M) for b in blocks)
+    for name, text in (("model.yaml", yaml), ("config.pbtxt", pbtxt)):
+        result = read(tmp_path, name, text)
+        assert result.returncode == 0 and not result.stderr, result.stderr
+        json_format.Parse(result.stdout, pb.ModelConfig())

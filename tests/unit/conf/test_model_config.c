@@ -301,6 +301,28 @@ static void our_own_settings(void **state)
     unload(&l);
 }
 
+/* Padding without an axis is of every dynamic axis, and stays that in the JSON that clients see. */
+static void padding_of_every_axis(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"input: [{name: x, padding: {}}]\n", "input: [{name: x, padding: {axis: -1}}]\n",
+                                        "input: [{name: x}]\nparameters: {padding.x.axis: -1}\n"};
+    for (size_t i = 0; i < 3; i++) {
+        struct loaded l;
+        struct buf json = {0};
+        load(&l, model_config_from_yaml, texts[i]);
+        assert_int_equal(l.c.inputs[0].n_padding, 1);
+        assert_int_equal(l.c.inputs[0].padding[0].axis, -1);
+        model_config_render_json(&l.c, &json);
+        unload(&l);
+        load(&l, model_config_from_json, buf_z(&json));
+        assert_int_equal(l.c.inputs[0].n_padding, 1);
+        assert_int_equal(l.c.inputs[0].padding[0].axis, -1);
+        unload(&l);
+        buf_release(&json);
+    }
+}
+
 static void unknown_and_unserved(void **state)
 {
     (void)state;
@@ -373,8 +395,8 @@ static void values(void **state)
             "m/file:1: parameters.max_queue_rows: '0' is not accepted; give a whole number in 1..4294967295");
     refuses(model_config_from_yaml, "instance_group: [{min: 4, max: 2}]\n",
             "m/file:1: instance_group[0]: at most 2 instances, but at least 4");
-    refuses(model_config_from_yaml, "input: [{name: x, padding: {buckets: [4, 4]}}]\n",
-            "m/file: input 'x': padding needs an axis (1 is the one behind the batch)");
+    refuses(model_config_from_yaml, "input: [{name: x, padding: {axis: 0}}]\n",
+            "m/file:1: input[0].padding.axis: axis 0 is the batch; axes behind it are 1 and more, -1 is all that are dynamic");
     refuses(model_config_from_yaml, "input: [{name: x, padding: {axis: 1, buckets: [4, 4]}}]\n",
             "m/file: input 'x': padding buckets must ascend");
     refuses(model_config_from_yaml, "input: [{name: x}]\noutput: [{name: y, cut: {axis: 1, input: z}}]\n",
@@ -407,21 +429,6 @@ static void protobuf_spellings(void **state)
     unload(&l);
 }
 
-static void names(void **state)
-{
-    (void)state;
-    struct loaded l;
-    struct error err = {0};
-    load(&l, model_config_from_pbtxt, "name: \"a\"");
-    assert_int_equal(model_config_check_name(&l.c, STR("a"), "a/config.pbtxt", &err), 0);
-    assert_int_equal(model_config_check_name(&l.c, STR("b"), "b/config.pbtxt", &err), STATUS_INVALID);
-    assert_string_equal(err.text, "b/config.pbtxt: name 'a' must be that of the model's folder, 'b' (or be left out)");
-    unload(&l);
-    load(&l, model_config_from_pbtxt, "");
-    assert_int_equal(model_config_check_name(&l.c, STR("b"), "b/config.pbtxt", &err), 0);
-    unload(&l);
-}
-
 /* Every allocation may fail; the arena's limit makes each one of them fail in turn. */
 static void out_of_memory(void **state)
 {
@@ -444,11 +451,9 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_three_spellings),  cmocka_unit_test(nothing_given),
-        cmocka_unit_test(batching_choice),      cmocka_unit_test(our_own_settings),
-        cmocka_unit_test(unknown_and_unserved), cmocka_unit_test(values),
-        cmocka_unit_test(protobuf_spellings),   cmocka_unit_test(names),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(all_three_spellings), cmocka_unit_test(nothing_given),         cmocka_unit_test(batching_choice),
+        cmocka_unit_test(our_own_settings),    cmocka_unit_test(unknown_and_unserved),  cmocka_unit_test(values),
+        cmocka_unit_test(protobuf_spellings),  cmocka_unit_test(padding_of_every_axis), cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -351,6 +351,48 @@ class Maker:
                            "eos_token_id": [self.tok.token_to_id(a["eos"]), 1]}, f)
 
 
+class Adapter:
+    """A LoRA adapter of rank 4, alpha 6, for some of a model's matrices: {GGUF's name: (PEFT's name, in, out, heads to permute)}."""
+
+    def __init__(self, maker):
+        m, e = maker, maker.embd
+        q, k = m.heads * m.dim, m.kv * m.dim
+        if m.arch == "phi3":
+            parts = {"attn_qkv": ("self_attn.qkv_proj", e, q + 2 * k, 0), "ffn_up": ("mlp.gate_up_proj", e, 2 * m.ff, 0)}
+        else:
+            parts = {"attn_q": ("self_attn.q_proj", e, q, m.heads), "attn_k": ("self_attn.k_proj", e, k, m.kv),
+                     "attn_v": ("self_attn.v_proj", e, k, 0), "ffn_down": ("mlp.down_proj", m.ff, e, 0)}
+        self.arch, self.hf, self.gg = m.arch, {}, {}
+        rng = np.random.default_rng(7)
+        for i in range(m.layers):
+            for gg, (hf, n_in, n_out, heads) in parts.items():
+                a = rng.normal(0, 0.2, (4, n_in)).astype(np.float32)
+                b = rng.normal(0, 0.2, (n_out, 4)).astype(np.float32)
+                name = f"base_model.model.model.layers.{i}.{hf}"
+                self.hf[name + ".lora_A.weight"], self.hf[name + ".lora_B.weight"] = a, b
+                self.gg[f"blk.{i}.{gg}.weight.lora_a"] = a
+                self.gg[f"blk.{i}.{gg}.weight.lora_b"] = permute(b, heads) if heads and m.arch == "llama" else b
+
+    def write(self, out):
+        w = gguf.GGUFWriter(os.path.join(out, self.arch + "-lora.gguf"), self.arch)
+        w.add_type("adapter")
+        w.add_string("adapter.type", "lora")
+        w.add_float32("adapter.lora.alpha", 6.0)
+        for name, x in self.gg.items():
+            w.add_tensor(name, x)
+        w.write_header_to_file()
+        w.write_kv_data_to_file()
+        w.write_tensors_to_file()
+        w.close()
+        folder = os.path.join(out, self.arch + "-lora")
+        os.makedirs(folder, exist_ok=True)
+        save_safetensors(self.hf, "F32", os.path.join(folder, "adapter_model.safetensors"))
+        with open(os.path.join(folder, "adapter_config.json"), "w") as f:
+            json.dump(dict(peft_type="LORA", task_type="CAUSAL_LM", r=4, lora_alpha=6, lora_dropout=0.0, bias="none", use_dora=False,
+                           use_rslora=False, fan_in_fan_out=False, modules_to_save=None, alpha_pattern={}, rank_pattern={},
+                           target_modules=sorted({n.split(".")[-3] for n in self.hf})), f, indent=1)
+
+
 def save_safetensors(tensors, kind, path):
     from safetensors.numpy import save_file
     dtype = ml_dtypes.bfloat16 if kind == "BF16" else {"F16": np.float16, "F32": np.float32}[kind]
@@ -376,6 +418,8 @@ def main():
         m.write_gguf(os.path.join(args.out, arch + ".gguf"))
         if not args.no_folder:
             m.write_folder(os.path.join(args.out, arch))
+        if arch in ("llama", "phi3"):
+            Adapter(m).write(args.out)
 
 
 if __name__ == "__main__":

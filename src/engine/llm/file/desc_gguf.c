@@ -258,11 +258,11 @@ static void read_sampling(const struct gguf *g, struct model_desc *d)
         d->top_k = (int32_t)k;
 }
 
-static int list_tensors(const struct gguf *g, struct model_desc *d, struct desc_tensors *t, struct error *err)
+int desc__list_gguf(const struct gguf *g, struct arena *a, struct desc_tensors *t, struct error *err)
 {
     t->naming = DESC_NAMES_GGUF;
     t->n = g->n_tensors;
-    t->v = arena_array(&d->arena, t->n, sizeof *t->v);
+    t->v = arena_array(a, t->n, sizeof *t->v);
     if (!t->v)
         return error_set(err, STATUS_NOMEM, "out of memory while listing a model's tensors");
     for (size_t i = 0; i < t->n; i++) {
@@ -309,7 +309,7 @@ int desc__read_gguf(const struct os_map *map, struct model_desc *d, struct error
     if (rc == 0)
         rc = desc__arch_of(name, &arch, err);
     if (rc == 0)
-        rc = list_tensors(&g, d, &t, err);
+        rc = desc__list_gguf(&g, &d->arena, &t, err);
     if (rc == 0) {
         struct reader r = {&g, LLM_ARCHITECTURES[arch], d, err};
         desc__arch_defaults(arch, DESC_NAMES_GGUF, &d->h);

@@ -66,8 +66,12 @@ int desc__read_gguf(const struct os_map *map, struct model_desc *d, struct error
 int desc__gguf_tokenizer(const struct gguf *g, struct model_desc *d, struct error *err) MUST_CHECK;
 int desc__read_folder(int dir_fd, struct model_desc *d, struct error *err) MUST_CHECK;
 
-/* Map `name` beneath `dir_fd` and remember it in d->maps. */
-int desc__map_file(int dir_fd, const char *name, struct model_desc *d, struct os_map *out, struct error *err) MUST_CHECK;
+/* Map `name` beneath `dir_fd` and remember it in `maps`. */
+int desc__map_file(int dir_fd, const char *name, struct desc_maps *maps, struct os_map *out, struct error *err) MUST_CHECK;
+void desc__maps_release(struct desc_maps *maps); /* unmaps and frees; NULL accepted */
+
+/* List the tensors of a parsed GGUF file under their names, in `a`. */
+int desc__list_gguf(const struct gguf *g, struct arena *a, struct desc_tensors *t, struct error *err) MUST_CHECK;
 
 /* What both tokenizer readers share: make end-of-generation ids and turn tokens out of the texts that chat models use, where the file
  * did not say; control-looking ones become control tokens. `types` may be written. */

@@ -19,28 +19,27 @@ struct folder {
     struct error *err;
 };
 
-/* Parse the JSON file `name`; absent is fine when `need` is OPTIONAL (j->doc stays NULL). */
-static int read_json(const struct folder *f, const char *name, enum json_need need, struct json *j)
+int hf__read_json(int dir_fd, const char *name, enum json_need need, struct json *j, struct error *err)
 {
     const struct json_limits limits = {.max_bytes = JSON_MAX_BYTES};
     struct buf text;
     int fd = -1;
     *j = (struct json){0};
-    int rc = os_open_beneath(f->fd, name, OS_FILE_REGULAR, true, &fd, f->err);
+    int rc = os_open_beneath(dir_fd, name, OS_FILE_REGULAR, true, &fd, err);
     if (rc == STATUS_NOT_FOUND && need == JSON_OPTIONAL) {
-        if (f->err)
-            *f->err = (struct error){0};
+        if (err)
+            *err = (struct error){0};
         return 0;
     }
     if (rc < 0)
         return rc;
     buf_init(&text);
-    rc = os_file_read_fd(fd, name, JSON_MAX_BYTES, &text, f->err);
+    rc = os_file_read_fd(fd, name, JSON_MAX_BYTES, &text, err);
     if (rc == 0)
-        rc = json_parse(j, buf_str(&text), &limits, f->err);
+        rc = json_parse(j, buf_str(&text), &limits, err);
     buf_release(&text);
     os_close(fd);
-    return rc < 0 ? error_prefix(f->err, "%s", name) : 0;
+    return rc < 0 ? error_prefix(err, "%s", name) : 0;
 }
 
 /* ---- tensors ---- */
@@ -69,47 +68,54 @@ static bool is_baggage(struct str name)
     return str_starts(name, STR("cls.predictions.")) || str_starts(name, STR("cls.seq_relationship."));
 }
 
-static int add_tensor(struct folder *f, const struct safetensors_tensor *x)
+static int add_tensor(const struct safetensors_tensor *x, struct desc_tensors *list, struct error *err)
 {
     struct desc_tensor t = {.name = x->name, .data = x->data, .bytes = x->bytes, .n_dims = x->n_dims, .dims = {1, 1, 1, 1}};
     if (is_baggage(x->name))
         return 0;
     if (!dtype_of(x->dtype, &t.type))
-        return error_set(f->err, STATUS_UNIMPLEMENTED, "the tensor \"%.*s\" has dtype %.*s; supported: F32, F16, BF16",
+        return error_set(err, STATUS_UNIMPLEMENTED, "the tensor \"%.*s\" has dtype %.*s; supported: F32, F16, BF16",
                          STR_ARG(x->name), STR_ARG(x->dtype));
     if (x->n_dims < 1 || x->n_dims > GGUF_DIMS_MAX)
-        return error_set(f->err, STATUS_INVALID, "the tensor \"%.*s\" has %u dims; accepted: 1 to %d", STR_ARG(x->name),
-                         x->n_dims, GGUF_DIMS_MAX);
+        return error_set(err, STATUS_INVALID, "the tensor \"%.*s\" has %u dims; accepted: 1 to %d", STR_ARG(x->name), x->n_dims,
+                         GGUF_DIMS_MAX);
     for (uint32_t i = 0; i < x->n_dims; i++)
         t.dims[i] = x->shape[x->n_dims - 1 - i];
     if (str_starts(t.name, STR("bert."))) /* a checkpoint with a head over the encoder */
         t.name.p += 5, t.name.n -= 5;
-    f->tensors.v[f->tensors.n++] = t;
+    list->v[list->n++] = t;
     return 0;
+}
+
+int hf__list_safetensors(const struct os_map *map, struct arena *a, struct desc_tensors *t, size_t *cap, struct error *err)
+{
+    struct safetensors st;
+    int rc = safetensors_parse(map->p, map->n, a, &st, err);
+    if (rc < 0)
+        return rc;
+    if (t->n + st.n > *cap) {
+        size_t more = 2 * (t->n + st.n);
+        struct desc_tensor *v = arena_array(a, more, sizeof *v);
+        if (!v)
+            return error_set(err, STATUS_NOMEM, "out of memory while listing a model's tensors");
+        if (t->n)
+            memcpy(v, t->v, t->n * sizeof *v);
+        t->v = v;
+        *cap = more;
+    }
+    for (size_t i = 0; rc == 0 && i < st.n; i++)
+        rc = add_tensor(&st.v[i], t, err);
+    return rc;
 }
 
 static int add_file(struct folder *f, const char *name)
 {
     struct os_map map;
-    struct safetensors st;
-    int rc = desc__map_file(f->fd, name, f->d, &map, f->err);
-    if (rc == 0 && (rc = safetensors_parse(map.p, map.n, &f->d->arena, &st, f->err)) < 0)
-        error_prefix(f->err, "%s", name);
+    int rc = desc__map_file(f->fd, name, f->d->maps, &map, f->err);
     if (rc < 0)
         return rc;
-    if (f->tensors.n + st.n > f->cap) {
-        size_t cap = 2 * (f->tensors.n + st.n);
-        struct desc_tensor *v = arena_array(&f->d->arena, cap, sizeof *v);
-        if (!v)
-            return error_set(f->err, STATUS_NOMEM, "out of memory while listing a model's tensors");
-        if (f->tensors.n)
-            memcpy(v, f->tensors.v, f->tensors.n * sizeof *v);
-        f->tensors.v = v;
-        f->cap = cap;
-    }
-    for (size_t i = 0; rc == 0 && i < st.n; i++)
-        rc = add_tensor(f, &st.v[i]);
-    return rc;
+    rc = hf__list_safetensors(&map, &f->d->arena, &f->tensors, &f->cap, f->err);
+    return rc < 0 ? error_prefix(f->err, "%s", name) : 0;
 }
 
 /* {"weight_map": {"tensor": "model-00001-of-00002.safetensors", ...}}: each file once, in the map's order. */
@@ -142,7 +148,7 @@ static int add_shards(struct folder *f, yyjson_val *root)
 static int read_weights(struct folder *f)
 {
     struct json index;
-    int rc = read_json(f, "model.safetensors.index.json", JSON_OPTIONAL, &index);
+    int rc = hf__read_json(f->fd, "model.safetensors.index.json", JSON_OPTIONAL, &index, f->err);
     if (rc < 0)
         return rc;
     f->tensors.naming = DESC_NAMES_HF;
@@ -182,11 +188,11 @@ static int read_jinja(struct folder *f)
 static int read_text(struct folder *f, yyjson_val *config)
 {
     struct json tok = {0}, tok_config = {0}, generation = {0};
-    int rc = read_json(f, "tokenizer.json", JSON_REQUIRED, &tok);
+    int rc = hf__read_json(f->fd, "tokenizer.json", JSON_REQUIRED, &tok, f->err);
     if (rc == 0)
-        rc = read_json(f, "tokenizer_config.json", JSON_OPTIONAL, &tok_config);
+        rc = hf__read_json(f->fd, "tokenizer_config.json", JSON_OPTIONAL, &tok_config, f->err);
     if (rc == 0)
-        rc = read_json(f, "generation_config.json", JSON_OPTIONAL, &generation);
+        rc = hf__read_json(f->fd, "generation_config.json", JSON_OPTIONAL, &generation, f->err);
     if (rc == 0)
         rc = hf__read_tokenizer(tok.root, tok_config.root, f->d, f->err);
     if (rc == 0 && f->d->h.causal)
@@ -214,7 +220,7 @@ int desc__read_folder(int dir_fd, struct model_desc *d, struct error *err)
     struct folder f = {.fd = dir_fd, .d = d, .err = err};
     struct hf_config c = {0};
     struct json config;
-    int rc = read_json(&f, "config.json", JSON_REQUIRED, &config);
+    int rc = hf__read_json(f.fd, "config.json", JSON_REQUIRED, &config, err);
     if (rc < 0)
         return rc;
     rc = hf__read_config(config.root, &c, d, err);

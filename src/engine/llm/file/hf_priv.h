@@ -17,6 +17,13 @@ int hf__read_generation(yyjson_val *root, struct model_desc *d, struct error *er
 /* eos_token_id, a number or a list, added to the tokenizer's ends of generation. */
 int hf__read_eos(yyjson_val *root, struct model_desc *d, struct error *err) MUST_CHECK;
 
+/* Add the tensors of a mapped safetensors file to `t`, whose capacity is *cap; dims in GGUF's order. What checkpoints carry and no
+ * forward pass reads (buffers that follow from the configuration, heads of pre-training) is left out. */
+int hf__list_safetensors(const struct os_map *map, struct arena *a, struct desc_tensors *t, size_t *cap,
+                         struct error *err) MUST_CHECK;
+/* Parse the JSON file `name`; with JSON_OPTIONAL an absent one is fine (j->doc stays NULL). */
+int hf__read_json(int dir_fd, const char *name, enum json_need need, struct json *j, struct error *err) MUST_CHECK;
+
 /* tokenizer.json (and tokenizer_config.json, NULL when absent) -> d->tokenizer, d->chat_template. Strings are copied to d->arena. */
 int hf__read_tokenizer(yyjson_val *root, yyjson_val *config, struct model_desc *d, struct error *err) MUST_CHECK;
 /* The pre-tokeniser of a byte-level BPE: its name as GGUF files have it. */

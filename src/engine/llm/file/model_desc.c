@@ -10,9 +10,8 @@
 #include "engine/llm/file/desc_priv.h"
 #include "os/dir.h"
 
-int desc__map_file(int dir_fd, const char *name, struct model_desc *d, struct os_map *out, struct error *err)
+int desc__map_file(int dir_fd, const char *name, struct desc_maps *maps, struct os_map *out, struct error *err)
 {
-    struct desc_maps *maps = d->maps;
     int fd = -1;
     if (maps->n == DESC_MAPS_MAX)
         return error_set(err, STATUS_INVALID, "model: more than %d files", DESC_MAPS_MAX);
@@ -24,6 +23,13 @@ int desc__map_file(int dir_fd, const char *name, struct model_desc *d, struct os
     if (rc == 0)
         maps->v[maps->n++] = *out;
     return rc;
+}
+
+void desc__maps_release(struct desc_maps *maps)
+{
+    for (size_t i = 0; maps && i < maps->n; i++)
+        os_map_release(&maps->v[i]);
+    free(maps);
 }
 
 int model_desc_open(int dir_fd, const char *file, struct model_desc **out, struct error *err)
@@ -44,7 +50,7 @@ int model_desc_open(int dir_fd, const char *file, struct model_desc **out, struc
     if (strcmp(file, ".") == 0) {
         rc = desc__read_folder(dir_fd, d, err);
     } else {
-        rc = desc__map_file(dir_fd, file, d, &map, err);
+        rc = desc__map_file(dir_fd, file, maps, &map, err);
         if (rc == 0)
             rc = desc__read_gguf(&map, d, err);
     }
@@ -60,10 +66,7 @@ void model_desc_release(struct model_desc *d)
 {
     if (!d)
         return;
-    struct desc_maps *maps = d->maps;
-    for (size_t i = 0; i < maps->n; i++)
-        os_map_release(&maps->v[i]);
-    free(maps);
+    desc__maps_release(d->maps);
     arena_release(&d->arena);
     free(d);
 }

@@ -9,8 +9,14 @@
 #include "base/buf.h"
 #include "engine/llm/file/gguf.h"
 
-static inline void put_u32(struct buf *b, uint32_t v) { buf_append(b, &v, 4); }
-static inline void put_u64(struct buf *b, uint64_t v) { buf_append(b, &v, 8); }
+static inline void put_u32(struct buf *b, uint32_t v)
+{
+    buf_append(b, &v, 4);
+}
+static inline void put_u64(struct buf *b, uint64_t v)
+{
+    buf_append(b, &v, 8);
+}
 static inline void put_str(struct buf *b, const char *s)
 {
     put_u64(b, strlen(s));
@@ -35,7 +41,8 @@ static inline void put_kv_str(struct buf *b, const char *key, const char *v)
     put_u32(b, GGUF_STRING);
     put_str(b, v);
 }
-static inline void put_tensor(struct buf *b, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type, uint64_t offset)
+static inline void put_tensor(struct buf *b, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type,
+                              uint64_t offset)
 {
     put_str(b, name);
     put_u32(b, n_dims);

@@ -64,7 +64,7 @@ static void whole_file(void)
     put_tensor(&b, "blk.0.w", 2, a, WEIGHT_Q4_0, 64);
     put_tensor(&b, "norm", 1, v, WEIGHT_F32, 0);
     put_pad(&b, 64);
-    put_zeros(&b, 64);       /* norm: 20 bytes and padding */
+    put_zeros(&b, 64);         /* norm: 20 bytes and padding */
     put_zeros(&b, 3 * 2 * 18); /* 3 rows of 2 blocks */
 }
 
@@ -214,7 +214,8 @@ static void bad_kvs(void **state)
 }
 
 /* A file with one tensor and `data` bytes behind it. */
-static void one(uint32_t n_dims, uint64_t d0, uint64_t d1, uint64_t d2, uint64_t d3, uint32_t type, uint64_t offset, size_t data)
+static void one(uint32_t n_dims, uint64_t d0, uint64_t d1, uint64_t d2, uint64_t d3, uint32_t type, uint64_t offset,
+                size_t data)
 {
     const uint64_t dims[5] = {d0, d1, d2, d3, 1};
     put_header(&b, 3, 1, 0);
@@ -307,9 +308,9 @@ static void weight_types(void **state)
     static const struct {
         const char *name;
         uint32_t elems, bytes;
-    } rows[] = {{"F32", 1, 4},        {"F16", 1, 2},         {"BF16", 1, 2},       {"Q4_0", 32, 2 + 16},   {"Q4_1", 32, 4 + 16},
-                {"Q5_0", 32, 2 + 20}, {"Q5_1", 32, 4 + 20},  {"Q8_0", 32, 2 + 32}, {"Q2_K", 256, 84},      {"Q3_K", 256, 110},
-                {"Q4_K", 256, 144},   {"Q5_K", 256, 176},    {"Q6_K", 256, 210}};
+    } rows[] = {{"F32", 1, 4},        {"F16", 1, 2},        {"BF16", 1, 2},       {"Q4_0", 32, 2 + 16}, {"Q4_1", 32, 4 + 16},
+                {"Q5_0", 32, 2 + 20}, {"Q5_1", 32, 4 + 20}, {"Q8_0", 32, 2 + 32}, {"Q2_K", 256, 84},    {"Q3_K", 256, 110},
+                {"Q4_K", 256, 144},   {"Q5_K", 256, 176},   {"Q6_K", 256, 210}};
     enum weight_type t;
     size_t n;
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -346,9 +347,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_every_kind), cmocka_unit_test(cut_at_every_byte), cmocka_unit_test(every_byte_changed),
-        cmocka_unit_test(bad_headers),      cmocka_unit_test(bad_kvs),           cmocka_unit_test(bad_tensors),
-        cmocka_unit_test(tensors_share_nothing), cmocka_unit_test(out_of_memory), cmocka_unit_test(weight_types),
+        cmocka_unit_test(reads_every_kind),      cmocka_unit_test(cut_at_every_byte), cmocka_unit_test(every_byte_changed),
+        cmocka_unit_test(bad_headers),           cmocka_unit_test(bad_kvs),           cmocka_unit_test(bad_tensors),
+        cmocka_unit_test(tensors_share_nothing), cmocka_unit_test(out_of_memory),     cmocka_unit_test(weight_types),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

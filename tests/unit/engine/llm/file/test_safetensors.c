@@ -46,7 +46,7 @@ static void refused(const char *header, size_t data, const char *text)
 }
 
 #define TWO                                                                                                                    \
-    "{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"                  \
+    "{\"__metadata__\":{\"format\":\"pt\"},\"b\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"                \
     "\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}"
 
 static void reads(void **state)
@@ -98,8 +98,9 @@ static void wrong_fields(void **state)
     refused(T("\"F16\"", "[3]", "[0,4]"), 4, "not as long as");
     refused(T("\"F16\"", "[2]", "[2,6]"), 6, "leaves a gap");
     refused(T("\"F16\"", "[2]", "[0,4]"), 5, "1 bytes at the end belong to no tensor");
-    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}", 6,
-            "overlaps");
+    refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_"
+            "offsets\":[2,6]}}",
+            6, "overlaps");
     uint8_t huge[16];
     memset(huge, 0xff, sizeof huge);
     assert_int_equal(safetensors_parse(huge, sizeof huge, &arena, &st, &err), STATUS_INVALID);
@@ -122,6 +123,7 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reads), cmocka_unit_test(cut_at_every_byte), cmocka_unit_test(wrong_fields)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reads), cmocka_unit_test(cut_at_every_byte),
+                                       cmocka_unit_test(wrong_fields)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #if defined(__x86_64__)
@@ -19,7 +20,7 @@
 #include "../tests/unit/engine/llm/kernels/weights.h"
 
 #define THREADS_MAX 64
-#define WEIGHT_SET  ((size_t)96 << 20)
+static size_t weight_set = (size_t)96 << 20;
 
 struct job {
     void (*body)(struct job *j, uint32_t member, struct team *t);
@@ -40,6 +41,16 @@ struct job {
 };
 
 static volatile float sink;
+
+/* Like an engine's weights: in huge pages where the machine gives them. */
+static uint8_t *huge(size_t bytes)
+{
+    size_t page = (size_t)2 << 20, all = (bytes + page - 1) / page * page;
+    uint8_t *p = aligned_alloc(page, all);
+    madvise(p, all, MADV_HUGEPAGE);
+    memset(p, 0x5a, all);
+    return p;
+}
 
 static void timed(void *arg, uint32_t member, struct team *t)
 {
@@ -119,8 +130,8 @@ static void attend(struct job *j, uint32_t member, struct team *t)
 
 static void machine(struct team *t, struct job *j)
 {
-    j->bytes = WEIGHT_SET;
-    uint8_t *buffer = aligned(j->bytes);
+    j->bytes = (size_t)96 << 20;
+    uint8_t *buffer = huge(j->bytes);
     j->buffer = buffer;
     j->body = read_all;
     printf("  read bandwidth %.1f GB/s", (double)j->bytes / best(t, j, 5) * 1e-9);
@@ -145,11 +156,12 @@ static void products(struct team *t, struct job *j, enum weight_type type, uint3
     if (!random_matrix(type, rows, cols, 1, &m, &src))
         return;
     free(src);
-    j->copies = WEIGHT_SET / matrix_bytes(&m) + 1;
+    j->copies = weight_set / matrix_bytes(&m) + 1;
     struct matrix *all = malloc(j->copies * sizeof m);
+    uint8_t *weights = huge(j->copies * matrix_bytes(&m));
     for (size_t i = 0; i < j->copies; i++) {
         all[i] = m;
-        all[i].data = i ? aligned(matrix_bytes(&m)) : m.data;
+        all[i].data = weights + i * matrix_bytes(&m);
         memcpy(all[i].data, m.data, matrix_bytes(&m));
     }
     if (!acts_layout(acts_kind_for(type), cols, 512, &x))
@@ -170,7 +182,7 @@ static void products(struct team *t, struct job *j, enum weight_type type, uint3
     printf("  %-5s %5u x %-5u", weight_type_info(type)->name, rows, cols);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         j->n = counts[i];
-        j->reps = counts[i] >= 128 ? 1 : (uint32_t)j->copies;
+        j->reps = counts[i] >= 128 ? 1 : (uint32_t)j->copies < 32 ? 32 : (uint32_t)j->copies;
         double s = best(t, j, rounds) / j->reps;
         printf(" %6.1f", (double)rows * cols * counts[i] / s * 1e-9);
         if (counts[i] == 1)
@@ -180,8 +192,8 @@ static void products(struct team *t, struct job *j, enum weight_type type, uint3
     printf("\n");
     for (uint32_t i = 0; i < team_size(t); i++)
         free(j->scratch[i]);
-    for (size_t i = 0; i < j->copies; i++)
-        free(all[i].data);
+    free(m.data);
+    free(weights);
     free(all);
     free(x.data);
     free(column);
@@ -193,9 +205,9 @@ static void attention(struct team *t, struct job *j, enum kv_type type, uint32_t
     struct kv_layout l;
     if (!kv_layout(type, 8, dim, dim, &l))
         return;
-    uint32_t blocks = (uint32_t)(WEIGHT_SET / l.block_bytes), table_len = blocks;
+    uint32_t blocks = (uint32_t)(weight_set / l.block_bytes), table_len = blocks;
     uint32_t *table = malloc(sizeof(uint32_t) * table_len);
-    uint8_t *pool = aligned((size_t)blocks * l.block_bytes);
+    uint8_t *pool = huge((size_t)blocks * l.block_bytes);
     uint64_t seed = 3;
     float row[256];
     for (uint32_t i = 0; i < dim; i++)
@@ -244,7 +256,7 @@ int main(int argc, char **argv)
     const char *only = NULL, *isa = NULL;
     uint32_t threads = 1, rows = 2048, cols = 2048;
     int rounds = 5, opt;
-    while ((opt = getopt(argc, argv, "t:k:i:r:c:n:")) != -1) {
+    while ((opt = getopt(argc, argv, "t:k:i:r:c:n:w:")) != -1) {
         switch (opt) {
         case 't':
             threads = (uint32_t)atoi(optarg);
@@ -261,11 +273,15 @@ int main(int argc, char **argv)
         case 'c':
             cols = (uint32_t)atoi(optarg);
             break;
+        case 'w':
+            weight_set = (size_t)atoi(optarg) << 20;
+            break;
         case 'n':
             rounds = atoi(optarg);
             break;
         default:
-            fprintf(stderr, "usage: bench_llm_kernels [-t threads] [-k type|attn] [-i isa] [-r rows] [-c cols] [-n rounds]\n");
+            fprintf(stderr, "usage: bench_llm_kernels [-t threads] [-k type|attn] [-i isa] [-r rows] [-c cols] [-n rounds] [-w "
+                            "MiB of weights]\n");
             return 2;
         }
     }

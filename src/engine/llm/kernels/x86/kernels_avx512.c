@@ -11,6 +11,8 @@
 #define DOT_SIGNED     0
 #define ATTN_UNROLL    2
 #define FLOAT_PAIRS(C) ((C) <= 4)
+#define PREFETCH_BYTES 4096 /* ahead, into the second-level cache: measured */
+#define PREFETCH_LEVEL 2
 #define WIDE_FROM_COLS 24 /* measured, see docs/internals/kernels.md */
 
 typedef __m512 vf;

@@ -106,9 +106,9 @@ static void test_timeouts(void **state)
     (void)state;
     struct http_limits l = defaults();
     l.header_timeout_ns = 60 * MS;
-    l.body_timeout_ns = 80 * MS;
+    l.body_timeout_ns = 400 * MS;
     l.idle_timeout_ns = 100 * MS;
-    l.min_body_rate = 1000;
+    l.min_body_rate = 100;
     start(&l);
     const char *late_head = ERR("408 Request Timeout", "the request's header section did not arrive in time", "0", "408", "86");
     const char *late_body = ERR("408 Request Timeout", "the request's body did not arrive in time", "1", "408", "76");
@@ -124,15 +124,15 @@ static void test_timeouts(void **state)
     memset(start_of_body + head, 'b', sizeof start_of_body - (size_t)head);
     t0 = os_monotonic_ns();
     talk_bytes(start_of_body, sizeof start_of_body, false, late_body);
-    assert_in_range(os_monotonic_ns() - t0, 155 * MS, 2000 * MS);
-    /* slow, but faster than the least rate: 400 bytes in 200 ms */
+    assert_in_range(os_monotonic_ns() - t0, 790 * MS, 4000 * MS);
+    /* slow, but much faster than the least rate: 1000 bytes in a second, through two timeouts */
     struct buf b;
     buf_init(&b);
     int fd = tcp_connect(address);
-    send_z(fd, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 400\r\n\r\n");
-    for (int i = 0; i < 20; i++) {
+    send_z(fd, "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 1000\r\n\r\n");
+    for (int i = 0; i < 50; i++) {
         send_z(fd, "01234567890123456789");
-        os_sleep_ns(10 * MS);
+        os_sleep_ns(20 * MS);
     }
     assert_true(recv_until(fd, &b, "0123456789"));
     assert_non_null(strstr(buf_z(&b), "200 OK"));

@@ -8,6 +8,10 @@
  *   super    per 8 groups (K-quants): f16 d[16] (and dmin[16])
  *
  * pack.c draws the inside of a plane. */
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "base/check.h"
 #include "base/size.h"
 #include "engine/llm/kernels/kernels_priv.h"
@@ -149,10 +153,10 @@ void attn_run(const struct kernels *k, const struct kv_view *kv, const struct at
 
 const struct kernels *const KERNELS_ALL[] = {
 #if defined(__x86_64__)
-    &kernels_avx512,
+    &kernels_avx512, &kernels_avxvnni,
+    &kernels_avx2,
 #endif
-    &kernels_ref,
-    NULL,
+    &kernels_ref,    NULL,
 };
 
 bool kernels_runnable(const struct kernels *k)
@@ -164,6 +168,12 @@ bool kernels_runnable(const struct kernels *k)
         return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+    if (k == &kernels_avxvnni) {
+        unsigned a = 0, b, c, d; /* leaf 7.1, which not every compiler's list of features knows */
+        return avx2 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4);
+    }
+    if (k == &kernels_avx2)
+        return avx2;
 #endif
     return k != NULL;
 }

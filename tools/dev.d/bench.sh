@@ -1,9 +1,9 @@
 # ./dev bench: lists the measurements in bench/ with their first line of purpose, or runs one with its arguments.
 
-bench_files() { find bench -maxdepth 1 \( -name '*.sh' -o -name '*.py' \) ! -name '_*' ! -name 'lib*' 2>/dev/null | sort; }
+bench_files() { find bench -maxdepth 1 \( -name '*.sh' -o -name '*.py' \) ! -name 'common.*' 2>/dev/null | sort; }
 
 # The first sentence of a script: its first comment or docstring line after the shebang.
-bench_purpose() { sed -nE '/^#!/d; s/^(#|""")[ ]*//; /./{ s/"""$//; p; q; }' "$1"; }
+bench_purpose() { sed -nE '/^#!/d; s/^(#|""")[ ]*//; s/^[a-z_0-9]+\.(py|sh): //; /./{ s/"""$//; p; q; }' "$1"; }
 
 cmd_bench() {
     local file name=${1:-}

@@ -18,7 +18,7 @@ BANNED = {
     "gethostbyname": "getaddrinfo", "inet_ntoa": "inet_ntop", "getwd": "getcwd", "select": "poll or epoll",
 }
 # What a test may use all the same: it reads its own well-formed text and starts its own programs.
-TESTS_MAY = {"system", "popen", "sscanf", "atoi", "atol", "atof", "rand", "srand", "strerror", "setjmp", "usleep"}
+TESTS_MAY = {"system", "popen", "sscanf", "atoi", "atol", "atoll", "atof", "rand", "srand", "strerror", "setjmp", "usleep"}
 CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
 MACRO_JUMP = re.compile(r"^\s*#\s*define\s+\w+\s*\([^)]*\)(?:[^\n]*\\\n)*[^\n]*\b(goto|return)\b", re.M)
 

@@ -120,7 +120,8 @@ void http_release(struct http_request *r);
  * are taken over (owner may be NULL for bytes that live as long as the request, e.g. in its arena). HEAD sends no body. */
 void http_reply(struct http_request *r, int http_status, const char *content_type, const struct http_header *headers,
                 size_t n_headers, struct slice *body, size_t n_body);
-/* Error reply through on_error; `status` is a negative enum status, mapped by its table; adds Retry-After for 429 and 503 when retry_after_s > 0. */
+/* Error reply through on_error; `status` is a negative enum status, mapped by its table. Adds x-request-id, and Retry-After for
+ * 429 and 503 when retry_after_s > 0. */
 void http_reply_error(struct http_request *r, int status, const char *text, uint32_t retry_after_s);
 
 /* A reply in pieces (chunked, or EOF-delimited for HTTP/1.0). http_stream_write returns false when the client is too slow:

@@ -217,8 +217,10 @@ void http__reply_error(struct req *q, int status, const char *text, uint32_t ret
     if (n)
         memcpy(seconds, digits.p, n);
     buf_release(&digits);
-    struct http_header headers[2];
+    struct http_header headers[3];
     size_t n_headers = 0;
+    if (announced && q->pub.request_id.n)
+        headers[n_headers++] = (struct http_header){STR("x-request-id"), q->pub.request_id};
     if (retry_after_s > 0 && (status == 429 || status == 503))
         headers[n_headers++] = (struct http_header){STR("Retry-After"), {seconds, n}};
     if (status == 405 && q->pub.allow)

@@ -107,6 +107,8 @@ struct http_server {
     _Atomic bool stopped;
 };
 
+#define CONN_PEER_BYTES 56 /* an IPv6 address in brackets, with its port and zone, and the NUL */
+
 enum conn_state { CONN_OPEN, CONN_LINGER, CONN_CLOSED };
 
 enum conn_deadline { DEADLINE_NONE, DEADLINE_IDLE, DEADLINE_HEADER, DEADLINE_BODY, DEADLINE_WRITE, DEADLINE_LINGER };
@@ -135,7 +137,7 @@ struct conn {
     bool want_continue; /* cur waits for "100 Continue" */
     bool refused, is_unix, flush_queued;
     struct http1_parser parser; /* of cur */
-    char peer[56];
+    char peer[CONN_PEER_BYTES];
 };
 
 /* A part of a reply on its way out: optional text in front, bytes, optional CRLF behind (chunks). */
@@ -157,7 +159,8 @@ struct req {
     struct http_request pub;
     struct list node; /* of conn.reqs */
     struct req *next_free;
-    struct conn *conn; /* NULL: gone */
+    struct conn *conn;      /* NULL: gone */
+    char peer[CONN_PEER_BYTES]; /* pub.peer: the conn's own text goes with the conn */
     struct http_worker *w;
     struct arena arena;
     uint32_t holds;

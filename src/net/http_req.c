@@ -98,12 +98,13 @@ struct req *http__req_begin(struct conn *c)
     arena.limit_bytes = HTTP_ARENA_EXTRA_BYTES + (size_t)w->limits.max_header_bytes * 4;
     *q = (struct req){.conn = c, .w = w, .arena = arena, .state = REQ_READING};
     q->out_tail = &q->out;
+    memcpy(q->peer, c->peer, sizeof q->peer);
     q->pub = (struct http_request){.method = HTTP_OTHER,
                                    .arena = &q->arena,
                                    .loop = w->loop,
                                    .first_byte_ns = loop_now_ns(w->loop),
                                    .body_limit_bytes = w->limits.max_body_bytes,
-                                   .peer = str_of(c->peer)};
+                                   .peer = str_of(q->peer)};
     list_init(&q->node);
     list_push_back(&c->reqs, &q->node);
     c->n_reqs++;

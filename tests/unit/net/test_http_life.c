@@ -58,6 +58,7 @@ static void test_close_is_noticed(void **state)
     loop_post(parked->loop, &answer_task);
     WAIT_FOR(completed == 1);
     assert_int_equal(last_status, 499);
+    assert_true(last_peer_local); /* the request outlives its connection, and so does what it says about it */
     /* a handler that answers from on_gone */
     fd = tcp_connect(address);
     send_z(fd, "GET /park-answer-when-gone HTTP/1.1\r\n" HOST "\r\n");

@@ -137,10 +137,17 @@ static void test_request_fields(void **state)
          OK("115") CLOSE
          "\r\nPOST /a%20b?q=1 id=Req-1.x_y tp=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 n=5 align=0 "
          "peer=1 body=abc");
-    /* an unusable id is replaced by 32 hex digits, an unusable traceparent is ignored */
     struct buf b;
     buf_init(&b);
+    /* an error says which request it was */
     int fd = tcp_connect(address);
+    send_z(fd, "GET /busy HTTP/1.1\r\n" HOST CLOSE "x-request-id: Req-2\r\n\r\n");
+    assert_true(recv_until(fd, &b, NULL));
+    assert_non_null(strstr(buf_z(&b), "\r\nx-request-id: Req-2\r\n"));
+    close(fd);
+    buf_clear(&b);
+    /* an unusable id is replaced by 32 hex digits, an unusable traceparent is ignored */
+    fd = tcp_connect(address);
     send_z(fd, "GET /x HTTP/1.1\r\n" HOST CLOSE
                "x-request-id: a b\r\ntraceparent: 00-00000000000000000000000000000000-b7ad6b7169203331-01\r\n\r\n");
     assert_true(recv_until(fd, &b, NULL));

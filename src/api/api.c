@@ -38,6 +38,9 @@ static const route_handler handlers[ROUTE_COUNT] = {
 /* Bodies other than inference are small JSON documents. */
 #define CONTROL_BODY_BYTES (1u << 20)
 
+#define NS_PER_S          1000000000u
+#define RETRY_AFTER_MAX_S 60u
+
 static int on_headers(void *ctx, struct http_request *r, struct error *err)
 {
     struct api_listener *l = ctx;
@@ -196,10 +199,18 @@ void api__reply_json(struct http_request *r, int http_status, struct buf *body)
     http_reply(r, http_status, "application/json", NULL, 0, &s, 1);
 }
 
+uint32_t api__retry_after_s(int status, struct model_version *v)
+{
+    if (status != STATUS_EXHAUSTED && status != STATUS_UNAVAILABLE && status != STATUS_NOMEM)
+        return 0;
+    uint64_t backlog_ns = status == STATUS_EXHAUSTED && v ? model_version_backlog_ns(v) : 0;
+    uint64_t s = backlog_ns / NS_PER_S + (backlog_ns % NS_PER_S != 0);
+    return (uint32_t)MIN_OF(MAX_OF(s, (uint64_t)1), (uint64_t)RETRY_AFTER_MAX_S);
+}
+
 void api__reply_error(struct http_request *r, int status, const struct error *err)
 {
-    uint32_t retry_s = status == STATUS_EXHAUSTED || status == STATUS_UNAVAILABLE || status == STATUS_NOMEM ? 1 : 0;
-    http_reply_error(r, status, err->text, retry_s);
+    http_reply_error(r, status, err->text, api__retry_after_s(status, NULL));
 }
 
 struct model_version *api__find(struct api *a, struct http_request *r, struct api_call *call)

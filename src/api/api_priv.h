@@ -64,6 +64,9 @@ void api__render_triton(struct api *a, struct buf *out);
 void api__reply_json(struct http_request *r, int http_status, struct buf *body);
 /* Move a buffer's bytes into a slab-owned slice without copying; the buffer is empty afterwards. p == NULL: out of memory. */
 struct slice api__slice_from_buf(struct buf *b);
+/* Seconds for Retry-After, 0: none. A full queue: how long `v` (may be NULL) has to work on what it holds, 1 to 60; what passes by
+ * itself soon: 1. */
+uint32_t api__retry_after_s(int status, struct model_version *v);
 /* Reply with err->text under `status`. */
 void api__reply_error(struct http_request *r, int status, const struct error *err);
 

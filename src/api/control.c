@@ -4,8 +4,8 @@
  * outcome arrives on a loader thread and travels to the request's I/O thread as a posted task. A waiter is heap memory of its
  * own, because the task may run after the client left. Model files can't be sent over the API: parameters "file:..." are
  * refused. */
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "api/api_priv.h"
 #include "base/status.h"
@@ -25,7 +25,7 @@ static void reply_outcome(struct loop_task *t)
     struct waiter *w = CONTAINER_OF(t, struct waiter, task);
     struct http_request *r = w->request;
     if (w->status < 0) {
-        http_reply_error(r, w->status, w->text, 0);
+        http_reply_error(r, w->status, w->text, api__retry_after_s(w->status, NULL));
     } else {
         struct slice body = slice_borrow("{}", 2);
         http_reply(r, 200, "application/json", NULL, 0, &body, 1);

@@ -50,7 +50,8 @@ static int check_content_type(const struct http_request *r, struct error *err)
                      "content type \"%.*s\" is not accepted; use application/json or application/octet-stream", STR_ARG(type));
 }
 
-/* The earliest of header, the KServe timeout parameter and (in model/) the model's default. */
+/* The header. What the KServe timeout parameter means is the model's policy to say, which also knows its default: model/infer.c
+ * takes the least. */
 static int set_deadline(struct infer_call *c, struct error *err)
 {
     const struct http_request *r = c->request;
@@ -63,8 +64,6 @@ static int set_deadline(struct infer_call *c, struct error *err)
         if (!__builtin_mul_overflow(ms, NS_PER_MS, &at) && !__builtin_add_overflow(at, r->received_ns, &at))
             until = at;
     }
-    if (us && !__builtin_mul_overflow(us, NS_PER_US, &at) && !__builtin_add_overflow(at, r->received_ns, &at))
-        until = MIN_OF(until, at);
     c->inf.deadline_ns = until;
     c->inf.timeout_ns = us && us < UINT64_MAX / NS_PER_US ? us * NS_PER_US : 0;
     return 0;
@@ -198,9 +197,7 @@ static void release(struct infer_call *c)
 static void fail(struct infer_call *c, int status, const struct error *err)
 {
     struct http_request *r = c->request;
-    uint32_t retry_s = 0;
-    if (status == STATUS_EXHAUSTED || status == STATUS_UNAVAILABLE || status == STATUS_NOMEM)
-        retry_s = 1;
+    uint32_t retry_s = api__retry_after_s(status, c->version);
     model_version_record(c->version, MODEL_PROTOCOL_HTTP, status, &c->inf.times);
     c->call->status = status;
     release(c);
@@ -212,7 +209,7 @@ struct encoding {
     struct infer_json_reply_output *outputs; /* [n] */
     struct tensor *tops;                     /* [n]: classification results that outputs point to; zero elsewhere */
     struct slice *slices;                    /* [1 + n]: JSON head, then binary tails */
-    size_t n, n_slices, header_bytes;
+    size_t n, n_slices, header_bytes; /* n_slices: with the head once it is there; the tails alone after an error */
 };
 
 /* Output `i` of the reply: the tensor itself, or its top classes. */
@@ -261,8 +258,10 @@ static int encode(struct infer_call *c, struct encoding *e, struct error *err)
         return rc;
     }
     e->slices[0] = api__slice_from_buf(&head);
+    if (!e->slices[0].p)
+        return no_memory(err);
     e->n_slices++;
-    return e->slices[0].p ? 0 : no_memory(err);
+    return 0;
 }
 
 static void reply(struct http_request *r, struct encoding *e)

@@ -156,7 +156,7 @@ static void append_stats(struct buf *out, struct model_version *v, struct versio
     buf_append_c(out, '}');
 }
 
-/* Gathers the names first: the index callback may not look versions up. */
+/* The index walks a snapshot that it holds, so its callback may look versions up: one that is gone meanwhile is left out. */
 struct stats_walk {
     struct api *api;
     struct buf *out;

@@ -144,12 +144,22 @@ static bool match_segments(const struct route *t, const struct str *seg, size_t 
     return true;
 }
 
+/* A version as a path may name it: characters of labels and of semantic versions, whose build metadata follows a '+'. */
+static bool is_version_text(struct str s)
+{
+    const char *plus = s.n ? memchr(s.p, '+', s.n) : NULL;
+    if (!plus)
+        return str_is_model_name(s);
+    size_t front = (size_t)(plus - s.p);
+    return str_is_model_name((struct str){s.p, front}) && str_is_model_name((struct str){plus + 1, s.n - front - 1});
+}
+
 /* Captures are checked here, once: a name that can't be a model's is 404 like any unknown model. */
 static int check_captures(const struct route_match *m, struct error *err)
 {
     if (m->model.p && !str_is_model_name(m->model))
         return error_set(err, STATUS_NOT_FOUND, "unknown model: a model name has 1 to 128 characters of A-Z a-z 0-9 . _ -");
-    if (m->version.p && !str_is_model_name(m->version))
+    if (m->version.p && !is_version_text(m->version))
         return error_set(err, STATUS_NOT_FOUND,
                          "unknown version of model \"%.*s\": a version is an integer, a semantic version or a label",
                          STR_ARG(m->model));

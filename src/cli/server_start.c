@@ -232,9 +232,10 @@ void server__release(struct server *s)
     atomic_store_explicit(&s->control_stop, true, memory_order_release);
     if (s->control_started)
         os_thread_join(&s->control);
-    registry_destroy(s->registry);
+    /* listeners before models: health, metrics and late requests ask the registry until their threads have ended */
     for (int i = 0; i < 3; i++)
         http_server_stop(s->listeners[i]);
+    registry_destroy(s->registry);
     api_destroy(s->api);
     if (s->engines_open)
         cli_engines_close(s->engines);

@@ -288,10 +288,16 @@ int contract_merge(const struct engine_contract *file, const struct model_config
     return rc;
 }
 
+/* Times of a config can be anything that fits 64 bits: what is past the end of the clock is never. */
+static uint64_t ns_of_us(uint64_t us)
+{
+    return us > SCHED_NEVER / 1000 ? SCHED_NEVER : us * 1000;
+}
+
 static void queue_policy(const struct config_queue_policy *from, struct batch_queue_policy *to)
 {
     to->delay_on_timeout = from->delay;
-    to->default_timeout_ns = from->default_timeout_us * 1000;
+    to->default_timeout_ns = ns_of_us(from->default_timeout_us);
     to->allow_timeout_override = from->allow_timeout_override;
     to->max_queue_items = from->max_queue_size;
 }
@@ -306,7 +312,7 @@ void contract_policy(const struct contract *c, const struct model_config *cfg, s
     for (uint32_t i = 0; i < cfg->n_preferred && out->n_preferred < BATCH_PREFERRED_MAX; i++)
         if (cfg->preferred_batch_size[i] <= out->max_rows)
             out->preferred_rows[out->n_preferred++] = cfg->preferred_batch_size[i];
-    out->max_queue_delay_ns = cfg->max_queue_delay_us == UINT64_MAX ? 0 : cfg->max_queue_delay_us * 1000;
+    out->max_queue_delay_ns = cfg->max_queue_delay_us == UINT64_MAX ? 0 : ns_of_us(cfg->max_queue_delay_us);
     out->preserve_ordering = cfg->preserve_ordering;
     out->priority_levels = MIN_OF(cfg->priority_levels, (uint32_t)BATCH_PRIORITIES_MAX);
     out->default_priority_level = cfg->default_priority_level;

@@ -18,6 +18,8 @@
 #include "model/version_priv.h"
 #include "os/clock.h"
 
+#define NS_PER_MS 1000000u
+
 void infer_init(struct infer *inf)
 {
     memset(inf, 0, sizeof *inf);
@@ -68,8 +70,8 @@ static uint64_t after(uint64_t start, uint64_t ns)
 
 static void set_deadline(const struct model_version *v, struct infer *inf, uint64_t now)
 {
-    uint64_t start = inf->times.received_ns ? inf->times.received_ns : now;
-    uint64_t fallback = v->config.default_deadline_ms ? v->config.default_deadline_ms * 1000000 : v->home->default_deadline_ns;
+    uint64_t start = inf->times.received_ns ? inf->times.received_ns : now, ms = v->config.default_deadline_ms;
+    uint64_t fallback = ms ? MIN_OF(ms, SCHED_NEVER / NS_PER_MS) * NS_PER_MS : v->home->default_deadline_ns;
     uint64_t d = inf->deadline_ns;
     if (fallback)
         d = MIN_OF(d, after(start, fallback));

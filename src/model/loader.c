@@ -271,7 +271,7 @@ static int load_version(struct registry *r, struct entry *e, const struct repo_m
     if (!rc)
         rc = registry__warmup(r, m, v, err);
     if (!rc && !unchanged(r, m, rv, e->inline_config, fingerprint))
-        rc = error_set(err, STATUS_AGAIN, "the model's files changed while they were being loaded: the load is void");
+        rc = error_set(err, STATUS_CONFLICT, "the model's files changed while they were being loaded: load it again");
     if (!rc)
         rc = version_start(v, err);
     metric_inc(r->home.series.loads[rc != 0]);

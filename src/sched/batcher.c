@@ -38,6 +38,7 @@ static void policy_tidy(struct batch_policy *p)
     if (!p->max_queue_rows)
         p->max_queue_rows = QUEUE_ROWS_FACTOR * p->max_rows;
     p->max_queue_rows = MAX_OF(p->max_queue_rows, p->max_rows);
+    p->max_queue_delay_ns = MIN_OF(p->max_queue_delay_ns, SCHED_NEVER / 4); /* so that it can be added to a time */
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->n_preferred && i < BATCH_PREFERRED_MAX; i++)
         if (p->preferred_rows[i] && p->preferred_rows[i] <= p->max_rows)

@@ -134,6 +134,31 @@ def test_full_queue_is_429_with_retry_after_and_bounded_memory(repository):
         assert requests.get(server.url + "/v2/health/ready").status_code == 200
 
 
+def test_retry_after_is_the_time_that_the_queue_will_take(repository):
+    write_fake(repository, "m", ECHO + "base_us = 400000\n", config="max_batch_size: 1\nmax_queue_rows: 12\n")
+    with Server(repository) as server:
+        assert server.infer("m", echo(0)).status_code == 200  # learned: 0.4 s a request
+        with futures.ThreadPoolExecutor(20) as pool:
+            replies = list(pool.map(lambda i: server.infer("m", echo(i)), range(20)))
+        after = [int(r.headers["Retry-After"]) for r in replies if r.status_code == 429]
+        assert len(after) >= 4
+        assert all(4 <= s <= 8 for s in after), after  # 12 to 13 requests of 0.4 s are 4.8 to 5.2 s
+
+
+@pytest.mark.parametrize("action, status", [("DELAY", 200), ("REJECT", 504)])
+def test_timeout_under_a_queue_policy_has_triton_s_meaning(repository, action, status):
+    """Triton's ModelQueuePolicy: past its timeout a request is delayed behind the others, or rejected; running is not counted."""
+    policy = "{timeout_action: %s, default_timeout_microseconds: 60000000, allow_timeout_override: true}" % action
+    write_fake(repository, "m", ECHO + "base_us = 300000\n",
+               config="max_batch_size: 1\nbatching: fixed\ndynamic_batching: {default_queue_policy: %s}\n" % policy)
+    with Server(repository) as server, futures.ThreadPoolExecutor(2) as pool:
+        first = pool.submit(server.infer, "m", echo(1, parameters={"timeout": 100_000}))
+        time.sleep(0.1)
+        second = server.infer("m", echo(2, parameters={"timeout": 50_000}))
+        assert first.result().status_code == 200  # it did not queue; that it ran longer than its timeout doesn't matter
+        assert second.status_code == status, second.text
+
+
 def test_batches_count_rows_and_never_exceed_the_maximum(repository):
     write_fake(repository, "m", "input = X INT32 [-1,1]\noutput = Y INT32 [-1,1] copy X\noutput = ROWS INT32 [-1] rows\nbase_us = 5000\n",
                config="max_batch_size: 8\n")

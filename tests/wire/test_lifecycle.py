@@ -141,7 +141,7 @@ def test_versions_semver_labels_and_policy(repository):
     for version, value in (("1", 1), ("2", 2), ("10", 10)):
         write_fake(repository, "numbers", FILL.format(value), version=version)
     (repository / "numbers" / "model.yaml").write_text("version_policy: {all: {}}\nlabels: {stable: 2, canary: 10}\n")
-    for version, value in (("1.2.0", 120), ("1.10.0", 1100), ("1.10.0-rc.1", 1099)):
+    for version, value in (("1.2.0", 120), ("1.10.0", 1100), ("1.10.0-rc.1", 1099), ("1.2.0+b7", 127)):
         write_fake(repository, "semver", FILL.format(value), version=version)
     (repository / "semver" / "model.yaml").write_text("version_policy: {all: {}}\n")
     write_fake(repository, "latest", FILL.format(1))
@@ -152,7 +152,8 @@ def test_versions_semver_labels_and_policy(repository):
         assert answer(server, "numbers", "3") == 404 and answer(server, "numbers", "01") == 404 and answer(server, "numbers", "v1") == 404
         assert answer(server, "semver") == 1100
         assert answer(server, "semver", "1.10.0-rc.1") == 1099
-        assert requests.get(server.url + "/v2/models/semver").json()["versions"] == ["1.2.0", "1.10.0-rc.1", "1.10.0"]
+        assert requests.get(server.url + "/v2/models/semver").json()["versions"] == ["1.2.0", "1.2.0+b7", "1.10.0-rc.1", "1.10.0"]
+        assert answer(server, "semver", "1.2.0+b7") == 127
         assert answer(server, "latest") == 7 and answer(server, "latest", "1") == 404  # only the latest is served by default
 
 

@@ -107,6 +107,17 @@ static void test_no_delay(void **state)
     rig_free(r);
 }
 
+/* A delay that no clock can reach is a long one, not one that is over. */
+static void test_endless_delay(void **state)
+{
+    (void)state;
+    struct rig *r = rig_make(policy(SCHED_NEVER));
+    rig_rows(r, 1, 10 * MS);
+    assert_string_equal(rig_next(r, 20 * MS), "");
+    assert_true(r->d.wake_ns > 1000000 * MS);
+    rig_free(r);
+}
+
 /* No preferred sizes given: max_batch_size is the preferred one. */
 static void test_default_preferred(void **state)
 {
@@ -304,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_best_preferred),
         cmocka_unit_test(test_biggest_preferred),
         cmocka_unit_test(test_no_delay),
+        cmocka_unit_test(test_endless_delay),
         cmocka_unit_test(test_default_preferred),
         cmocka_unit_test(test_counts_rows),
         cmocka_unit_test(test_shapes_never_mix),

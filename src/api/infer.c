@@ -209,7 +209,7 @@ struct encoding {
     struct infer_json_reply_output *outputs; /* [n] */
     struct tensor *tops;                     /* [n]: classification results that outputs point to; zero elsewhere */
     struct slice *slices;                    /* [1 + n]: JSON head, then binary tails */
-    size_t n, n_slices, header_bytes; /* n_slices: with the head once it is there; the tails alone after an error */
+    size_t n, n_slices, header_bytes;        /* n_slices: with the head once it is there; the tails alone after an error */
 };
 
 /* Output `i` of the reply: the tensor itself, or its top classes. */

@@ -115,6 +115,24 @@ static void answer_failed(struct instance *i, size_t at, int status, struct erro
     infer_finish(inf);
 }
 
+/* Copies, since a member may leave while the engine runs. The members are CLAIMED. */
+static void name_requests(struct instance *i, size_t first, size_t n)
+{
+    size_t at = 0;
+    for (size_t j = first; j < first + n; j++) {
+        const char *id = i->slots[j].inf ? i->slots[j].inf->request_id : NULL;
+        size_t len = id ? strlen(id) : 0;
+        if (!len || len + 2 > sizeof i->requests - at)
+            continue;
+        if (at)
+            i->requests[at++] = ' ';
+        memcpy(i->requests + at, id, len);
+        at += len;
+    }
+    i->requests[at] = 0;
+    check_set_request(at ? i->requests : NULL);
+}
+
 struct run_times {
     uint64_t start, input, computed;
 };
@@ -140,8 +158,8 @@ static void answer_members(struct instance *i, size_t first, size_t n, const str
     uint32_t total = rows_of(i, first, n);
     uint64_t now = os_monotonic_ns();
     series_run(v->series, total, t->input - t->start, t->computed - t->input, now - t->computed);
-    if (n ==
-        i->n_slots) { /* the batcher hears of the end before the clients do, or their next requests would be strangers to it */
+    /* the batcher hears of the end before the clients do, or their next requests would be strangers to it */
+    if (n == i->n_slots) {
         os_mutex_lock(&v->lock);
         batcher_finish(v->batcher, i->run_id, now, i->learned_ns);
         i->run_id = 0;
@@ -193,9 +211,12 @@ static int run_part(struct instance *i, size_t first, size_t n, struct error *er
 {
     struct model_version *v = i->v;
     struct run_times t = {.start = os_monotonic_ns()};
+    name_requests(i, first, n);
     int rc = gather_inputs(i, first, n, err);
-    if (rc)
+    if (rc) {
+        check_set_request(NULL);
         return rc;
+    }
     struct parting p;
     parting_init(&p);
     wanted_of(i, first, n);
@@ -222,6 +243,7 @@ static int run_part(struct instance *i, size_t first, size_t n, struct error *er
         answer_members(i, first, n, &t);
     outputs_release(i);
     gather_release(i);
+    check_set_request(NULL);
     return rc;
 }
 

@@ -31,6 +31,8 @@ enum infer_state { INFER_IDLE, INFER_QUEUED, INFER_CLAIMED, INFER_CLAIMED_CANCEL
 struct instance;
 struct entry;
 
+#define RUN_REQUESTS_BYTES 256
+
 /* Something for a loader thread to do; embedded in what it is about. */
 struct work {
     struct list link;
@@ -61,11 +63,12 @@ struct instance {
     uint64_t learned_ns;           /* how long the whole batch took in the engine; 0: it failed, or ran in parts */
     _Atomic uint64_t run_since_ns; /* the engine runs since then; 0: it doesn't */
     /* only this instance's thread */
-    struct slab **buffer;          /* [n_inputs] reused batch inputs */
-    struct tensor *inputs;         /* [n_inputs] of the run */
-    struct tensor *outputs;        /* [n_outputs] of the run */
-    const struct tensor **members; /* [max_rows] scratch of one input */
-    bool *wanted;                  /* [n_outputs] */
+    struct slab **buffer;              /* [n_inputs] reused batch inputs */
+    struct tensor *inputs;             /* [n_inputs] of the run */
+    struct tensor *outputs;            /* [n_outputs] of the run */
+    const struct tensor **members;     /* [max_rows] scratch of one input */
+    bool *wanted;                      /* [n_outputs] */
+    char requests[RUN_REQUESTS_BYTES]; /* ids of the members that run now, for the crash report; cut where it is full */
 };
 
 /* What the registry gives a version; outlives it. */

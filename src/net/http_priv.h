@@ -159,7 +159,7 @@ struct req {
     struct http_request pub;
     struct list node; /* of conn.reqs */
     struct req *next_free;
-    struct conn *conn;      /* NULL: gone */
+    struct conn *conn;          /* NULL: gone */
     char peer[CONN_PEER_BYTES]; /* pub.peer: the conn's own text goes with the conn */
     struct http_worker *w;
     struct arena arena;

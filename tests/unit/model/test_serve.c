@@ -1,6 +1,7 @@
 /* test_serve.c: from a folder on the disk to answers: find, contract, batches, statistics, index. */
 #include <sys/wait.h>
 
+#include "base/check.h"
 #include "model/harness.h"
 
 static int setup(void **state)
@@ -34,6 +35,55 @@ static void one_request(void **state)
     assert_string_equal(err.text, "there is no model \"nobody\"");
     assert_int_equal(ask(w->r, "id", "2", 1, NULL, &err), STATUS_NOT_FOUND);
     assert_string_equal(err.text, "model \"id\" has no version or label \"2\": it serves 1");
+}
+
+static char reported[256]; /* what a crash report would have named while the engine ran */
+static _Atomic int runs_seen;
+
+static int run_reported(struct engine_instance *i, struct engine_run *run, struct error *err)
+{
+    const char *requests = check_get_request();
+    snprintf(reported, sizeof reported, "%s", requests ? requests : "none");
+    runs_seen++;
+    return engine_fake.run(i, run, err);
+}
+
+static bool has_run(void *arg)
+{
+    (void)arg;
+    return runs_seen > 0;
+}
+
+/* A crash in the engine names the requests of the batch. */
+static void requests_of_a_run_are_known(void **state)
+{
+    struct world *w = *state;
+    struct engine_ops ops = engine_fake;
+    const struct engine_ops *const engines[] = {&ops, NULL};
+    ops.run = run_reported;
+    w->o.engines = engines;
+    put(w, "m/1/model.fake", IDENTITY "base_us = 100000\n");
+    put(w, "m/model.yaml", "max_batch_size: 8\n");
+    world_start(w);
+    struct call calls[3];
+    static const char *const ids[] = {"first", "second", "third"};
+    for (int i = 0; i < 3; i++) {
+        int32_t v = i;
+        assert_int_equal(call_init(&calls[i], w->r, "m", ""), 0);
+        calls[i].inf.request_id = ids[i];
+        call_column(&calls[i], "X", &v, 1);
+        assert_int_equal(call_submit(&calls[i]), 0);
+        if (i == 0)
+            until(has_run, NULL, "the first run: the others gather while it lasts");
+    }
+    call_wait(&calls[0]);
+    for (int i = 1; i < 3; i++)
+        call_wait(&calls[i]);
+    assert_string_equal(reported, "second third");
+    for (int i = 0; i < 3; i++)
+        call_release(&calls[i]);
+    world_release(w); /* before `ops` goes */
+    world_init(w);
 }
 
 /* C16, C17: rows are counted, each client gets its own rows in its order. */
@@ -262,6 +312,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_request, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_of_a_run_are_known, setup, teardown),
         cmocka_unit_test_setup_teardown(batches, setup, teardown),
         cmocka_unit_test_setup_teardown(messages, setup, teardown),
         cmocka_unit_test_setup_teardown(order_and_wanted, setup, teardown),

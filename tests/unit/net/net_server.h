@@ -10,7 +10,7 @@ static struct http_server *server;
 static struct metrics *metrics;
 static char address[128];
 static _Atomic int gone, completed, last_status, headers_seen;
-static _Atomic bool last_peer_local; /* of the last completed request: its peer was on 127.0.0.1 */
+static _Atomic bool last_peer_local;          /* of the last completed request: its peer was on 127.0.0.1 */
 static _Atomic(struct http_request *) parked; /* /park: answered by the test */
 static struct loop_task answer_task;
 

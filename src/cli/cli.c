@@ -59,22 +59,28 @@ int cli_usage_error(const struct cli_command *command, const char *fmt, ...)
 
 /* ---- help ---- */
 
+/* `text` from `column` on, folded at `width` with `indent` spaces in front of each line. Line ends in it count as spaces. */
 static void print_folded(const char *text, int indent, int column, int width)
 {
     const char *end = text + strlen(text);
     int room = width - indent > 30 ? width - indent : 30;
+    while (end > text && end[-1] == '\n')
+        end--;
     while (text < end) {
         int n = (int)(end - text);
         if (n > room) {
             n = room;
-            while (n > 0 && text[n] != ' ')
+            while (n > 0 && text[n] != ' ' && text[n] != '\n')
                 n--;
             n = n ? n : room;
         }
-        printf("%*s%.*s\n", indent - column, "", n, text);
+        printf("%*s", indent - column, "");
+        for (int i = 0; i < n; i++)
+            putchar(text[i] == '\n' ? ' ' : text[i]);
+        putchar('\n');
         column = 0;
         text += n;
-        while (*text == ' ')
+        while (text < end && (*text == ' ' || *text == '\n'))
             text++;
     }
 }
@@ -90,15 +96,33 @@ static void print_flag(const struct cli_flag *f, int width)
     print_folded(f->help, 30, n, width);
 }
 
+static void print_aliases(int width)
+{
+    size_t n;
+    const struct option_alias *aliases = option_aliases(&n);
+    putchar('\n');
+    print_folded(
+        "Every option of the configuration is a flag too, as in --limits.max_headers=80; `inferd config --help` lists them. "
+        "Shorter ones:",
+        0, 0, width);
+    for (size_t i = 0; i < n; i++) {
+        const struct cli_flag f = {
+            .name = aliases[i].flag, .value = aliases[i].format ? "PORT" : "VALUE", .help = aliases[i].help};
+        print_flag(&f, width);
+    }
+}
+
 static void print_help(const struct cli_spec *spec)
 {
     const struct cli_command *c = spec->command;
     struct cli_style style = cli_style(stdout);
     int width = os_terminal_columns(1) < 100 ? os_terminal_columns(1) : 100;
-    printf("%susage:%s inferd %s [options] %s\n\n", style.bold, style.off, c->name, c->arguments);
+    printf("%susage:%s inferd %s [options]%s%s\n\n", style.bold, style.off, c->name, *c->arguments ? " " : "", c->arguments);
     print_folded(c->summary, 0, 0, width);
-    if (*c->details)
-        printf("\n%s\n", c->details);
+    if (*c->details) {
+        putchar('\n');
+        print_folded(c->details, 0, 0, width);
+    }
     printf("\n%sOptions%s\n", style.bold, style.off);
     for (size_t i = 0; i < spec->n_flags; i++)
         print_flag(&spec->flags[i], width);
@@ -108,15 +132,8 @@ static void print_help(const struct cli_spec *spec)
     if (spec->config)
         print_flag(&config, width);
     print_flag(&help, width);
-    if (!spec->config)
-        return;
-    size_t n;
-    const struct option_alias *aliases = option_aliases(&n);
-    printf(
-        "\nEvery option of the configuration is a flag too, as in --limits.max_headers=80; `inferd config --help` lists them.\n"
-        "Shorter ones:\n");
-    for (size_t i = 0; i < n; i++)
-        printf("      --%-22s %s\n", aliases[i].flag, aliases[i].help);
+    if (spec->config)
+        print_aliases(width);
 }
 
 /* ---- values ---- */

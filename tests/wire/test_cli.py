@@ -2,10 +2,15 @@
 
 Expected tensors come from numpy, Pillow and soundfile reading the same files.
 """
+import fcntl
 import json
 import os
+import pty
 import re
+import signal
+import struct
 import subprocess
+import termios
 
 import numpy as np
 import pytest
@@ -81,6 +86,53 @@ def test_help_and_usage():
 
 def test_no_colours_outside_a_terminal():
     assert b"\x1b" not in inferd("help").stdout + inferd("nope").stderr
+
+
+def on_a_terminal(*args, env=None):
+    """Everything that a command writes when both outputs are a terminal of 80 columns."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    clean = {k: v for k, v in os.environ.items() if k not in ("INFERD_URL", "NO_COLOR")}
+    process = subprocess.Popen([BINARY, *map(str, args)], stdout=theirs, stderr=theirs, env={**clean, "TERM": "xterm", **(env or {})})
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # EIO: the other end is closed
+            break
+        if not piece:
+            break
+        text += piece
+    os.close(ours)
+    return process.wait(), text.decode()
+
+
+def test_terminal(server):
+    code, text = on_a_terminal("nope")
+    assert code == 2 and "\x1b[31minferd:\x1b[0m there is no command 'nope'" in text
+    for env in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert "\x1b" not in on_a_terminal("nope", env=env)[1]
+    code, text = on_a_terminal("bench", "simple", "-d", "1s", "-w", "200ms", "--url", server.url)
+    assert code == 0
+    live = [line for line in text.split("\r") if line.startswith(("warm-up", "measure"))]
+    assert live and all(re.match(r"(warm-up|measure) +\d+\.\d s +\d+\.\d/s  p50 .*  p99 .*  max ", line) for line in live), live
+    assert all(len(line.replace("\x1b[K", "").rstrip()) < 80 for line in live)
+    assert "\r\x1b[K" + "\x1b[1msimple" in text  # the live line is gone when the report comes
+    assert "measure" not in on_a_terminal("bench", "simple", "-d", "600ms", "-w", "0ms", "-q", "--url", server.url)[1]
+
+
+def test_bench_ends_early_and_reports(server):
+    command = [BINARY, "bench", "simple", "-d", "100s", "-w", "0ms", "--json", "--url", server.url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    stats = lambda: json.loads(ok("models", "stats", "simple", "--json", url=server.url))["model_stats"][0]["inference_count"]
+    first = stats()
+    while stats() < first + 100:
+        pass
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    r = json.loads(out)
+    assert process.returncode == 0 and r["ok"] > 10 and r["seconds"] < 10
 
 
 def test_configuration_errors(tmp_path):

@@ -2,9 +2,10 @@
 #include "cli/engines.h"
 
 #include "engine/fake/fake.h"
+#include "engine/llm/llm.h"
 #include "engine/onnx/onnx.h"
 
-const struct engine_ops *const cli_engines[CLI_ENGINES_MAX] = {&engine_onnx, &engine_fake, NULL};
+const struct engine_ops *const cli_engines[CLI_ENGINES_MAX] = {&engine_onnx, &engine_llm, &engine_fake, NULL};
 
 int cli_engines_open(const struct engine_option *options, size_t n, struct logger *log, struct engine *state[CLI_ENGINES_MAX],
                      struct error *err)

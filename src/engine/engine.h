@@ -92,7 +92,12 @@ struct token_logprob {
     struct str bytes; /* the token's bytes, borrowed for the call */
 };
 
-/* Delivered on the engine's step thread; everything borrowed for the call. Must not block. */
+/* Delivered on the engine's step thread; everything borrowed for the call. Must not block.
+ *
+ * Order: any number of TEXT events; the last one of a choice has `finish` set (its text may be empty). When every choice has ended,
+ * or the request was cancelled or failed, exactly one final event: DONE (usage; finish CANCELLED, or that of the choice that ended last)
+ * or FAILED (usage so far). Tokens come with the event that gives the last of their bytes; tokens of a stop string and the
+ * end-of-generation or stop id itself are counted in usage and not listed. */
 struct token_event {
     enum token_event_kind kind;
     uint32_t choice; /* 0..n-1 */

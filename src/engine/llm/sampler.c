@@ -10,7 +10,6 @@
 #include "base/map.h"
 #include "base/size.h"
 #include "base/status.h"
-#include "text/grammar.h"
 
 /* ---- history: open addressing id -> counts ---- */
 
@@ -206,7 +205,7 @@ static void forbid_ends(const struct sampler_input *in)
 
 static int apply_mask(const struct sampler *s, const struct sampler_input *in, struct error *err)
 {
-    const uint64_t *mask = grammar_mask(in->grammar);
+    const uint64_t *mask = in->constraint->mask(in->constraint->ctx);
     if (!mask)
         return error_set(err, STATUS_NOMEM, "out of memory while computing what the grammar allows");
     for (uint32_t id = 0; id < s->n_vocab; id++)
@@ -358,13 +357,13 @@ static float take_top(struct sampler *s, const struct sampler_input *in, struct 
  * first: top-k and top-p must count allowed tokens only. */
 static int choose_allowed(struct sampler *s, const struct sampler_input *in, int32_t *id, struct error *err)
 {
-    if (in->grammar && in->params->temperature > 0) {
+    if (in->constraint && in->params->temperature > 0) {
         int rc = apply_mask(s, in, err);
         if (rc < 0)
             return rc;
     }
     *id = choose(s, in);
-    if (!in->grammar || in->params->temperature > 0 || grammar_allows(in->grammar, *id))
+    if (!in->constraint || in->params->temperature > 0 || in->constraint->allows(in->constraint->ctx, *id))
         return 0;
     int rc = apply_mask(s, in, err);
     if (rc == 0)

@@ -11,7 +11,12 @@
 #include "engine/engine.h"
 #include "engine/llm/kernels/kernels.h"
 
-struct grammar_state; /* text/grammar.h */
+/* What constrained output allows next (a grammar's state); the sampler asks, it does not advance. */
+struct sampler_constraint {
+    bool (*allows)(void *ctx, int32_t id); /* cheap */
+    const uint64_t *(*mask)(void *ctx);    /* bit i, 64 a word: token i is allowed; NULL: out of memory */
+    void *ctx;
+};
 
 #define SAMPLER_TOP_LOGPROBS_MAX 20
 
@@ -36,8 +41,8 @@ void sampler_params_default(struct token_params *p);
 struct sampler_input {
     float *logits; /* [n_vocab]; overwritten */
     const struct token_params *params;
-    struct sampler_history *history; /* NULL: no penalties */
-    struct grammar_state *grammar;   /* NULL: unconstrained. Not advanced here */
+    struct sampler_history *history;             /* NULL: no penalties */
+    const struct sampler_constraint *constraint; /* NULL: unconstrained */
     uint64_t seed;
     uint32_t choice, position; /* of the token to be chosen */
     bool forbid_end;           /* min_tokens not reached: end-of-generation ids may not be chosen */
@@ -53,7 +58,7 @@ struct sampler_output {
     float top_logprob[SAMPLER_TOP_LOGPROBS_MAX];
 };
 
-/* STATUS_OK; INTERNAL when nothing can be chosen (every logit is NaN or masked); NOMEM when the grammar's mask could not be made. */
+/* STATUS_OK; INTERNAL when nothing can be chosen (every logit is NaN or masked); NOMEM when the constraint's mask could not be made. */
 int sampler_next(struct sampler *s, const struct sampler_input *in, struct sampler_output *out, struct error *err) MUST_CHECK;
 
 #endif

@@ -1,0 +1,136 @@
+/* llm_logits: the forward pass alone, without the engine: for comparison with other implementations and for raw speed.
+ *
+ *   bench_llm_logits MODEL.gguf logits OUT THREADS CHUNK ID...  f32[n][n_vocab] logits of every position, teacher-forced
+ *   bench_llm_logits MODEL.gguf greedy N THREADS TEXT           N greedy tokens behind TEXT (control tokens are recognised), tokens/s
+ *   bench_llm_logits MODEL.gguf tokens TEXT                     the ids of TEXT */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/llm/forward.h"
+#include "os/clock.h"
+#include "os/dir.h"
+#include "os/file.h"
+#include "text/tokenizer.h"
+
+#define CTX 2048
+
+struct rig {
+    struct llm_model *model;
+    struct tokenizer *tokenizer;
+    struct team *team;
+    struct forward *forward;
+    uint32_t table[CTX / KV_TILE_TOK];
+};
+
+static void die(const struct error *err)
+{
+    fprintf(stderr, "llm_logits: %s\n", err->text);
+    exit(1);
+}
+
+static void rig_open(struct rig *r, const char *path, unsigned threads)
+{
+    struct error err = {0};
+    struct model_desc *d;
+    char dir[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    int fd = -1;
+    if (os_dir_open(dir, &fd, &err) < 0 || model_desc_open(fd, slash ? slash + 1 : path, &d, &err) < 0 ||
+        tokenizer_create(&d->tokenizer, &r->tokenizer, &err) < 0 || team_create(threads, "logits", &r->team, &err) < 0 ||
+        llm_model_create(d, kernels_best(), r->team, NULL, "model", &r->model, &err) < 0)
+        die(&err);
+    os_close(fd);
+    struct forward_config c = {
+        .max_tok = 512, .max_logits = 512, .n_blocks = CTX / KV_TILE_TOK, .n_ctx = CTX, .kv_type = KV_F16};
+    if (forward_create(r->model, r->team, &c, &r->forward, &err) < 0)
+        die(&err);
+    for (uint32_t i = 0; i < CTX / KV_TILE_TOK; i++)
+        r->table[i] = i;
+}
+
+static void rig_close(struct rig *r)
+{
+    forward_destroy(r->forward);
+    llm_model_destroy(r->model);
+    team_destroy(r->team);
+    tokenizer_destroy(r->tokenizer);
+}
+
+static void write_logits(struct rig *r, const char *out, uint32_t chunk, const int32_t *ids, uint32_t n)
+{
+    FILE *f = fopen(out, "wb");
+    for (uint32_t at = 0; f && at < n; at += chunk) {
+        uint32_t m = n - at < chunk ? n - at : chunk;
+        struct forward_item item = {.tokens = ids + at, .first = at, .n = m, .table = r->table, .n_logits = m};
+        forward_run(r->forward, &item, 1);
+        for (uint32_t i = 0; i < m; i++)
+            fwrite(forward_logits(r->forward, i), sizeof(float), r->model->h->n_vocab, f);
+    }
+    if (!f || fclose(f) != 0)
+        perror(out);
+}
+
+static struct token_list encode(const struct rig *r, const char *text)
+{
+    struct token_list l = {0};
+    struct error err = {0};
+    struct text_span span = {str_of(text), true};
+    if (tokenizer_encode(r->tokenizer, &span, 1, true, CTX / 2, &l, &err) < 0)
+        die(&err);
+    return l;
+}
+
+static void greedy(struct rig *r, uint32_t n, const char *text)
+{
+    struct token_list l = encode(r, text);
+    uint32_t done = 0;
+    uint64_t begin = os_monotonic_ns(), first = begin;
+    size_t n_prompt = l.n;
+    for (uint32_t made = 0; made < n; made++) {
+        uint32_t m = (uint32_t)l.n - done;
+        struct forward_item item = {.tokens = l.v + done, .first = done, .n = m, .table = r->table, .n_logits = 1};
+        forward_run(r->forward, &item, 1);
+        done += m;
+        int32_t id = (int32_t)r->model->k->argmax(forward_logits(r->forward, 0), r->model->h->n_vocab);
+        if (made == 0)
+            first = os_monotonic_ns();
+        if (tokenizer_is_eog(r->tokenizer, id) || token_list_push(&l, id) < 0)
+            break;
+        struct str bytes = tokenizer_bytes(r->tokenizer, id, false);
+        fwrite(bytes.p, 1, bytes.n, stdout);
+    }
+    double prompt_s = (double)(first - begin) * 1e-9, rest_s = (double)(os_monotonic_ns() - first) * 1e-9;
+    printf("\n-- first token after %.3f s; %.1f tokens/s then\n", prompt_s, (double)(done - n_prompt) / rest_s);
+    token_list_release(&l);
+}
+
+int main(int argc, char **argv)
+{
+    struct rig r = {0};
+    if (argc >= 7 && strcmp(argv[2], "logits") == 0) {
+        uint32_t n = (uint32_t)argc - 6;
+        int32_t *ids = calloc(n, sizeof *ids);
+        for (uint32_t i = 0; ids && i < n; i++)
+            ids[i] = atoi(argv[6 + i]);
+        rig_open(&r, argv[1], (unsigned)atoi(argv[4]));
+        write_logits(&r, argv[3], (uint32_t)atoi(argv[5]), ids, n);
+        free(ids);
+    } else if (argc == 6 && strcmp(argv[2], "greedy") == 0) {
+        rig_open(&r, argv[1], (unsigned)atoi(argv[4]));
+        greedy(&r, (uint32_t)atoi(argv[3]), argv[5]);
+    } else if (argc == 4 && strcmp(argv[2], "tokens") == 0) {
+        rig_open(&r, argv[1], 1);
+        struct token_list l = encode(&r, argv[3]);
+        for (size_t i = 0; i < l.n; i++)
+            printf("%s%d", i ? " " : "", l.v[i]);
+        printf("\n");
+        token_list_release(&l);
+    } else {
+        fprintf(stderr, "usage: see the top of bench/llm_logits.c\n");
+        return 2;
+    }
+    rig_close(&r);
+    return 0;
+}

@@ -1,0 +1,152 @@
+/* engine_priv.h: for siblings in engine/llm only: a loaded model with its step thread, its requests and their choices.
+ *
+ * Threads. Callers (any thread) make requests and put them into `incoming` under `lock`. The step thread takes them from there and
+ * owns them until their final event; it alone changes `live`, under `lock`, so that cancel_id may look through it. Scheduler, blocks,
+ * forward pass, sampler and buffers belong to the step thread. Events are delivered without a lock. */
+#ifndef INFERD_ENGINE_LLM_ENGINE_PRIV_H
+#define INFERD_ENGINE_LLM_ENGINE_PRIV_H
+
+#include <stdatomic.h>
+
+#include "base/arena.h"
+#include "base/list.h"
+#include "engine/llm/forward.h"
+#include "engine/llm/llm.h"
+#include "engine/llm/sampler.h"
+#include "engine/llm/step.h"
+#include "os/thread.h"
+#include "text/stop.h"
+
+/* ---- options.c ---- */
+
+struct llm_options {
+    uint64_t threads;        /* 0: what affinity and cgroup allow */
+    uint64_t context_tok;    /* 0: the model's */
+    uint64_t kv_cache_bytes; /* 0: a share */
+    double kv_cache_share;   /* of the memory that is left after the weights */
+    enum kv_type kv_type;
+    uint64_t max_seqs, max_waiting, max_step_tok, target_step_ms;
+    char kernels[16]; /* "": the best */
+};
+
+/* Defaults, then what `options` say. INVALID names the option, its value and what is accepted; keys that aren't ours are left alone. */
+int llm_options_read(const struct engine_option *options, size_t n, struct llm_options *out, struct error *err) MUST_CHECK;
+
+/* ---- llm_metrics.c ---- */
+
+#define LLM_BUCKETS_MAX 24
+
+struct llm_histogram {
+    uint64_t counts[LLM_BUCKETS_MAX + 1], n; /* not cumulative; the last is over all bounds */
+    double sum;
+};
+
+/* Guarded by the model's lock. */
+struct llm_stats {
+    struct llm_histogram ttft_s, itl_s, e2e_s, queue_s, step_tok;
+    uint64_t prompt_tok, cached_tok, generated_tok;
+    uint64_t finished[TOKEN_FINISH_CANCELLED + 1], failed, rejected;
+    struct step_stats step;     /* as of the last step */
+    struct blocks_stats blocks; /* likewise */
+};
+
+void llm_observe_seconds(struct llm_histogram *h, uint64_t ns);
+void llm_observe_tokens(struct llm_histogram *h, uint32_t tok);
+
+/* ---- requests: request.c ---- */
+
+/* Tokens whose text is still held back. */
+struct pending {
+    int32_t *ids;
+    size_t *ends;                   /* bytes of the choice's output up to and including each token */
+    struct token_logprob *logprobs; /* [cap * (1 + top_n)] or NULL */
+    size_t n, cap;
+};
+
+/* One answer of a request: a sequence of the scheduler. */
+struct choice {
+    struct step_seq seq; /* seq.state == STEP_NEW: not with the scheduler */
+    struct request *request;
+    uint32_t index;
+    int32_t *tokens; /* [limit_tok]: prompt, then output */
+    uint32_t *table;
+    struct sampler_history *history; /* NULL: no penalties asked */
+    struct stop_text text;
+    struct pending pending;
+    size_t bytes; /* of output so far */
+    uint32_t n_generated;
+    uint64_t last_token_ns;
+};
+
+struct request {
+    struct list link; /* incoming or live */
+    struct engine_model *model;
+    uint64_t id, seed, deadline_ns, arrived_ns, started_ns;
+    uint32_t n_prompt, n_open; /* choices that have not ended */
+    struct token_params params;
+    int32_t *end_ids; /* end-of-generation ids (unless ignored), then the request's stop ids */
+    size_t n_end_ids;
+    void (*on_event)(void *ctx, const struct token_event *ev);
+    void *ctx;
+    _Atomic bool cancelled;
+    bool forked; /* the other choices have been started from the first */
+    struct arena arena;
+    struct choice *choices; /* [params.n] */
+};
+
+/* Check and copy. INVALID names the parameter. The request is not yet known to anybody. */
+int request_create(struct engine_model *m, const struct token_request *in, struct request **out, struct error *err) MUST_CHECK;
+void request_destroy(struct request *r); /* NULL accepted; no choice may be with the scheduler */
+/* Remember a token of `c` until its text is given. False: out of memory. */
+bool choice_add_pending(struct choice *c, const struct sampler_output *o);
+struct token_usage request_usage(const struct request *r);
+
+/* ---- the model ---- */
+
+struct engine_model {
+    char name[160];
+    struct llm_options options;
+    struct logger *log;
+    struct engine_contract contract;
+    char devices[64];
+    struct llm_model *weights;
+    struct tokenizer *tokenizer;
+    struct team *team;
+    struct forward *forward;
+    struct forward_config forward_config;
+    struct blocks *blocks;
+    struct step *step;
+    struct sampler *sampler;
+    size_t kv_bytes, buffer_bytes;
+    uint64_t hash_seed;
+    uint32_t n_ctx, n_blocks;
+    int32_t *eog; /* all end-of-generation ids of the vocabulary */
+    size_t n_eog;
+
+    struct os_mutex lock; /* RANK_ENGINE: incoming, live's links, n_unstarted, next_id, closing, stats */
+    struct os_cond wake;
+    struct list incoming, live;
+    uint32_t n_unstarted; /* requests that have not begun to run: what max_waiting bounds */
+    uint64_t next_id;
+    bool closing;
+    struct llm_stats stats;
+    _Atomic uint64_t steps;
+    _Atomic uint32_t n_requests; /* incoming and live */
+    struct os_thread thread;
+    bool thread_started;
+
+    /* the step thread's */
+    struct forward_item *items;     /* [max_seqs] */
+    struct choice **item_choices;   /* [max_seqs] */
+    struct request **item_requests; /* [max_seqs]: compared, never followed */
+    bool *item_last;                /* [max_seqs] */
+    float *logits_copy;             /* [n_vocab]: choices that share a first distribution */
+    struct buf text;                /* of one event */
+};
+
+/* loop.c: the step thread's body. Ends when m->closing, after a final event for every request. */
+void llm_loop(void *engine_model);
+/* llm_metrics.c */
+void llm_metrics(const struct engine_model *m, struct buf *out);
+
+#endif

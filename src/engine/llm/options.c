@@ -1,0 +1,80 @@
+/* options.c: what a model's config may say to this engine, as one table of rows. */
+#include <string.h>
+
+#include "base/size.h"
+#include "base/status.h"
+#include "engine/llm/engine_priv.h"
+
+enum kind { U64, BYTES, SHARE, KV_TYPE, KERNELS };
+
+static const struct row {
+    const char *name;
+    enum kind kind;
+    size_t at;
+    uint64_t min, max;
+    const char *accepts;
+} rows[] = {
+#define AT(member) offsetof(struct llm_options, member)
+    {"threads", U64, AT(threads), 0, TEAM_MAX, "0 (what the machine allows) to 256"},
+    {"context", U64, AT(context_tok), 0, 1u << 24, "0 (the model's) to 16777216 tokens"},
+    {"kv_cache_bytes", BYTES, AT(kv_cache_bytes), 0, UINT64_MAX, "a size like 2GiB, or 0 for kv_cache_share"},
+    {"kv_cache_share", SHARE, AT(kv_cache_share), 0, 0, "a number above 0 and at most 0.95"},
+    {"kv_cache_type", KV_TYPE, AT(kv_type), 0, 0, "f16, bf16 or q8_0"},
+    {"max_sequences", U64, AT(max_seqs), 1, 4096, "1 to 4096"},
+    {"max_waiting", U64, AT(max_waiting), 1, 1u << 20, "1 to 1048576"},
+    {"max_step_tokens", U64, AT(max_step_tok), 16, 65536, "16 to 65536"},
+    {"target_step_ms", U64, AT(target_step_ms), 0, 60000, "0 (no target) to 60000"},
+    {"kernels", KERNELS, AT(kernels), 0, 0, "a kernel table that this CPU can run: ref, avx2, avx512"},
+#undef AT
+};
+
+static bool read_kv_type(struct str v, enum kv_type *out)
+{
+    *out = str_eqz(v, "f16") ? KV_F16 : str_eqz(v, "bf16") ? KV_BF16 : KV_Q8;
+    return *out != KV_Q8 || str_eqz(v, "q8_0");
+}
+
+static bool read_kernels(struct str v, char out[16])
+{
+    if (v.n == 0 || v.n > 15)
+        return false;
+    memcpy(out, v.p, v.n);
+    out[v.n] = 0;
+    return kernels_by_name(out) != NULL;
+}
+
+static bool read_value(const struct row *row, struct str v, struct llm_options *o)
+{
+    void *to = (char *)o + row->at;
+    uint64_t *u = to;
+    double *d = to;
+    switch (row->kind) {
+    case U64:
+        return str_to_u64(v, u) && *u >= row->min && *u <= row->max;
+    case BYTES:
+        return str_to_bytes(v, u);
+    case SHARE:
+        return str_to_f64(v, d) && *d > 0 && *d <= 0.95;
+    case KV_TYPE:
+        return read_kv_type(v, to);
+    case KERNELS:
+        return read_kernels(v, to);
+    }
+    return false;
+}
+
+int llm_options_read(const struct engine_option *options, size_t n, struct llm_options *out, struct error *err)
+{
+    *out = (struct llm_options){.kv_cache_share = 0.25,
+                                .kv_type = KV_F16,
+                                .max_seqs = 128,
+                                .max_waiting = 1024,
+                                .max_step_tok = 2048,
+                                .target_step_ms = 100};
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < COUNT_OF(rows); k++)
+            if (str_eqz(options[i].key, rows[k].name) && !read_value(&rows[k], options[i].value, out))
+                return error_set(err, STATUS_INVALID, "option %s is '%.*s'; accepted: %s", rows[k].name,
+                                 STR_ARG(options[i].value), rows[k].accepts);
+    return 0;
+}

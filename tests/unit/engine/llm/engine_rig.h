@@ -1,0 +1,159 @@
+/* engine_rig.h: the token face of a loaded model, driven from a test: requests in, everything that came back kept for comparison. */
+#ifndef TEST_ENGINE_RIG_H
+#define TEST_ENGINE_RIG_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/status.h"
+#include "engine/llm/llm.h"
+#include "engine/llm/sampler.h"
+#include "os/clock.h"
+#include "os/dir.h"
+#include "os/file.h"
+#include "os/thread.h"
+
+#define ANSWER_CHOICES 8
+#define ANSWER_TOKENS  512
+
+/* What one request gave; filled on the step thread, read after answer_wait. */
+struct answer {
+    struct os_mutex lock;
+    struct os_cond ended;
+    struct choice_answer {
+        struct buf text;
+        int32_t tokens[ANSWER_TOKENS];
+        float logprobs[ANSWER_TOKENS]; /* of the chosen tokens */
+        size_t n;
+        enum token_finish finish;
+        char stop[64];
+    } choice[ANSWER_CHOICES];
+    uint32_t n_final, n_events;
+    enum token_event_kind kind;
+    enum token_finish finish;
+    struct token_usage usage;
+    int status;
+    char error[512];
+};
+
+static void on_event(void *ctx, const struct token_event *ev)
+{
+    struct answer *a = ctx;
+    os_mutex_lock(&a->lock);
+    struct choice_answer *c = &a->choice[ev->choice];
+    a->n_events++;
+    assert_int_equal(0, a->n_final);
+    buf_append_str(&c->text, ev->text);
+    size_t row = ev->n_tokens && ev->logprobs ? ev->n_logprobs / ev->n_tokens : 0;
+    for (size_t i = 0; i < ev->n_tokens && c->n < ANSWER_TOKENS; i++) {
+        c->tokens[c->n] = ev->tokens[i];
+        c->logprobs[c->n++] = row ? ev->logprobs[i * row].logprob : 0;
+    }
+    if (ev->kind == TOKEN_EVENT_TEXT) {
+        c->finish = ev->finish;
+        snprintf(c->stop, sizeof c->stop, "%.*s", STR_ARG(ev->stop));
+    } else {
+        a->n_final++;
+        a->kind = ev->kind;
+        a->finish = ev->finish;
+        a->usage = ev->usage;
+        a->status = ev->status;
+        snprintf(a->error, sizeof a->error, "%s", ev->error ? ev->error : "");
+        os_cond_broadcast(&a->ended);
+    }
+    os_mutex_unlock(&a->lock);
+}
+
+static struct answer *answer_new(void)
+{
+    struct answer *a = calloc(1, sizeof *a);
+    os_mutex_init(&a->lock, RANK_LEAF);
+    os_cond_init(&a->ended);
+    return a;
+}
+
+static void answer_free(struct answer *a)
+{
+    for (size_t i = 0; i < ANSWER_CHOICES; i++)
+        buf_release(&a->choice[i].text);
+    os_cond_release(&a->ended);
+    os_mutex_release(&a->lock);
+    free(a);
+}
+
+static void answer_wait(struct answer *a)
+{
+    uint64_t until = os_monotonic_ns() + 60000000000u;
+    os_mutex_lock(&a->lock);
+    while (!a->n_final)
+        assert_true(os_cond_wait_until(&a->ended, &a->lock, until));
+    os_mutex_unlock(&a->lock);
+}
+
+/* Load TEST_DATA/llm/<file> with options "key", "value", ..., NULL. */
+static struct engine_model *rig_load(const char *file, const char *const *options)
+{
+    struct engine_option list[8];
+    struct engine_load spec = {.name = "tiny", .file = file, .options = list};
+    struct engine_model *m = NULL;
+    struct error err = {0};
+    for (; options && options[spec.n_options * 2]; spec.n_options++)
+        list[spec.n_options] =
+            (struct engine_option){str_of(options[spec.n_options * 2]), str_of(options[spec.n_options * 2 + 1])};
+    assert_int_equal(0, os_dir_open(TEST_DATA "/llm", &spec.dir_fd, &err));
+    int rc = engine_llm.load(NULL, &spec, &m, &err);
+    os_close(spec.dir_fd);
+    if (rc)
+        fail_msg("%s", err.text);
+    return m;
+}
+
+/* A pseudo-random prompt of n ids below `vocab`. */
+static void rig_prompt(int32_t *ids, size_t n, uint32_t vocab, uint32_t seed)
+{
+    for (size_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ids[i] = (int32_t)((seed >> 8) % vocab);
+    }
+}
+
+static struct token_request rig_request(const int32_t *prompt, size_t n, struct answer *a)
+{
+    struct token_request r = {.prompt = prompt, .n_prompt = n, .deadline_ns = UINT64_MAX, .on_event = on_event, .ctx = a};
+    sampler_params_default(&r.params);
+    r.params.has_seed = true;
+    r.params.seed = 7;
+    r.params.logprobs = 0;
+    r.params.ignore_eos = true;
+    r.params.max_tok = 24;
+    return r;
+}
+
+static uint64_t rig_submit(struct engine_model *m, const struct token_request *r)
+{
+    struct error err = {0};
+    uint64_t id = 0;
+    if (engine_llm.submit(m, r, &id, &err))
+        fail_msg("%s", err.text);
+    return id;
+}
+
+/* Same tokens, same log-probabilities bit by bit, same text. */
+static void assert_same_answer(const struct answer *a, const struct answer *b)
+{
+    for (size_t i = 0; i < ANSWER_CHOICES; i++) {
+        const struct choice_answer *x = &a->choice[i], *y = &b->choice[i];
+        assert_int_equal(x->n, y->n);
+        assert_memory_equal(x->tokens, y->tokens, x->n * sizeof *x->tokens);
+        assert_memory_equal(x->logprobs, y->logprobs, x->n * sizeof *x->logprobs);
+        assert_true(str_eq(buf_str(&x->text), buf_str(&y->text)));
+        assert_int_equal(x->finish, y->finish);
+    }
+}
+
+#endif

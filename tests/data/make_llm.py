@@ -1,6 +1,7 @@
 """Writes small random-weight language models, each as a GGUF file and as a Hugging Face folder of the same weights.
 
     python tests/data/make_llm.py OUT [--arch llama,...] [--embd 32] [--layers N] [--ctx 64] [--type F16|F32|BF16] [--no-folder]
+    python tests/data/make_llm.py --seeds tests/fuzz/corpus
 
 Without options it writes what tests/data/llm holds (committed, so that the unit tests need no Python). Larger --embd (e.g. 256) makes rows that
 K-quants divide. The GGUF side is written by the `gguf` package, the safetensors by `safetensors`, tokenizer.json by `tokenizers`: three
@@ -400,6 +401,68 @@ def save_safetensors(tensors, kind, path):
     os.chmod(path, 0o644)
 
 
+def seed_tokenizers():
+    """The smallest tokenizer of each kind, as the `tokenizers` package writes it."""
+    unigram = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁", -1.0), ("a", -2.0), ("▁ab", -2.5)], unk_id=0))
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    unigram.normalizer = normalizers.Sequence([normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()])
+    byte_bpe = Tokenizer(models.BPE(vocab={"a": 0, "b": 1, "ab": 2}, merges=[("a", "b")]))
+    byte_bpe.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3), "isolated"),
+                                                      pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    byte_bpe.add_special_tokens(["<|im_end|>"])
+    spm_bpe = Tokenizer(models.BPE(vocab={"<unk>": 0, "<0x41>": 1, "a": 2, "▁": 3, "▁a": 4}, merges=[("▁", "a")], byte_fallback=True,
+                                   unk_token="<unk>"))
+    spm_bpe.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    spm_bpe.add_special_tokens(["<s>"])
+    spm_bpe.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 5)])
+    pieces = Tokenizer(models.WordPiece({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "a": 3, "##b": 4}, unk_token="[UNK]"))
+    pieces.normalizer = normalizers.BertNormalizer(lowercase=True)
+    pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pieces.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
+    pieces.add_special_tokens(["[CLS]", "[SEP]"])
+    return {"unigram": unigram, "bpe": byte_bpe, "spm": spm_bpe, "wordpiece": pieces}
+
+
+def seed_gguf(path, arch):
+    """A whole llama or phi3 of one layer in a kilobyte."""
+    w = gguf.GGUFWriter(path, arch)
+    for add, v in ((w.add_context_length, 8), (w.add_embedding_length, 2), (w.add_block_count, 1), (w.add_feed_forward_length, 2),
+                   (w.add_head_count, 1)):
+        add(v)
+    w.add_layer_norm_rms_eps(1e-5)
+    w.add_tokenizer_model("llama")
+    w.add_token_list(["<unk>", "<s>", "</s>", "a"])
+    w.add_token_types([2, 3, 3, 1])
+    w.add_token_scores([0.0, 0.0, 0.0, -1.0])
+    w.add_chat_template("{{ messages }}")
+    one = np.ones
+    w.add_tensor("token_embd.weight", one((4, 2), np.float16))
+    w.add_tensor("output_norm.weight", one(2, np.float32))
+    mats = dict(attn_qkv=(6, 2), ffn_up=(4, 2)) if arch == "phi3" else dict(attn_q=(2, 2), attn_k=(2, 2), attn_v=(2, 2), ffn_gate=(2, 2), ffn_up=(2, 2))
+    for n, shape in (mats | dict(attn_output=(2, 2), ffn_down=(2, 2))).items():
+        w.add_tensor(f"blk.0.{n}.weight", one(shape, np.float16))
+    for n in ("attn_norm", "ffn_norm"):
+        w.add_tensor(f"blk.0.{n}.weight", one(2, np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def write_seeds(out):
+    for name, tok in seed_tokenizers().items():
+        with open(os.path.join(out, "fuzz_tokenizer_json", name), "wb") as f:
+            f.write(tok.to_str().encode())
+            if name != "unigram":
+                f.write(b"\0" + json.dumps({"eos_token": {"content": "<s>"}, "bos_token": "<s>", "chat_template": [
+                    {"name": "default", "template": "{{ messages }}"}]}).encode())
+    for arch in ("llama", "phi3"):
+        seed_gguf(os.path.join(out, "fuzz_gguf", arch), arch)
+    folder = os.path.join(out, "fuzz_safetensors")
+    save_safetensors({"a": np.ones((2, 3), np.float32), "b": np.ones((1,), np.float32)}, "BF16", os.path.join(folder, "bf16"))
+    save_safetensors({"x": np.ones((), np.float32)}, "F32", os.path.join(folder, "scalar"))
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("out", nargs="?", default=os.path.join(os.path.dirname(__file__), "llm"))
@@ -409,7 +472,10 @@ def main():
     p.add_argument("--ctx", type=int, default=64)
     p.add_argument("--type")
     p.add_argument("--no-folder", action="store_true")
+    p.add_argument("--seeds", help="write the seeds of the fuzz targets into this corpus folder instead")
     args = p.parse_args()
+    if args.seeds:
+        return write_seeds(args.seeds)
     random.seed(1)
     os.makedirs(args.out, exist_ok=True)
     for arch in args.arch.split(","):

@@ -245,14 +245,19 @@ static int spm_scores(struct vocab *v, yyjson_val *merges)
     return rc;
 }
 
+static int hex(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
 static void mark_bytes(struct vocab *v)
 {
-    unsigned byte;
-    char end;
-    for (size_t i = 0; i < v->n; i++) /* "<0x0A>" */
-        if (v->types[i] == TOKEN_NORMAL && v->tokens[i].n == 6 && sscanf(v->tokens[i].p, "<0x%2X%c", &byte, &end) == 2 &&
-            end == '>')
+    for (size_t i = 0; i < v->n; i++) { /* "<0x0A>" */
+        struct str t = v->tokens[i];
+        if (v->types[i] == TOKEN_NORMAL && t.n == 6 && str_starts(t, STR("<0x")) && hex(t.p[3]) >= 0 && hex(t.p[4]) >= 0 &&
+            t.p[5] == '>')
             v->types[i] = TOKEN_BYTE;
+    }
 }
 
 /* ---- normalisers: what text goes through before it is cut ---- */

@@ -94,17 +94,20 @@ static void pre_tokenizers_by_name(void **state)
 static void sentencepiece_bpe(void **state)
 {
     (void)state;
-    const char *text = "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"},"
-                       "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xe2\x96\x81\"}]},"
-                       "\"added_tokens\":[{\"id\":1,\"content\":\"<s>\",\"special\":true},{\"id\":2,\"content\":\"</s>\",\"special\":true},"
-                       "{\"id\":9,\"content\":\"[TOOL]\",\"special\":false}],\"post_processor\":{\"type\":\"TemplateProcessing\","
-                       "\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]},"
-                       "\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"byte_fallback\":true,\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</s>\":2,"
-                       "\"<0x0A>\":3,\"a\":4,\"b\":5,\"ab\":6,\"aba\":7},\"merges\":[\"a b\",\"ab a\"]}}";
+    const char *text =
+        "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\"\xe2\x96\x81\"},"
+        "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":\"\xe2\x96\x81\"}]},"
+        "\"added_tokens\":[{\"id\":1,\"content\":\"<s>\",\"special\":true},{\"id\":2,\"content\":\"</s>\",\"special\":true},"
+        "{\"id\":9,\"content\":\"[TOOL]\",\"special\":false}],\"post_processor\":{\"type\":\"TemplateProcessing\","
+        "\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}]},"
+        "\"model\":{\"type\":\"BPE\",\"unk_token\":\"<unk>\",\"byte_fallback\":true,\"vocab\":{\"<unk>\":0,\"<s>\":1,\"</"
+        "s>\":2,"
+        "\"<0x0A>\":3,\"a\":4,\"b\":5,\"ab\":6,\"aba\":7},\"merges\":[\"a b\",\"ab a\"]}}";
     reads(text, "{\"bos_token\":{\"content\":\"<s>\"},\"eos_token\":\"</s>\",\"pad_token\":null}");
     assert_int_equal(d.tokenizer.model, TOKENIZER_SPM);
     assert_true(token_is(0, "<unk>", TOKEN_UNKNOWN) && token_is(1, "<s>", TOKEN_CONTROL) && token_is(3, "<0x0A>", TOKEN_BYTE));
-    assert_true(token_is(8, "[PAD8]", TOKEN_UNUSED) && token_is(9, "[TOOL]", TOKEN_USER_DEFINED) && token_is(7, "aba", TOKEN_NORMAL));
+    assert_true(token_is(8, "[PAD8]", TOKEN_UNUSED) && token_is(9, "[TOOL]", TOKEN_USER_DEFINED) &&
+                token_is(7, "aba", TOKEN_NORMAL));
     assert_true(d.tokenizer.scores[6] == 0 && d.tokenizer.scores[7] == -1);
     assert_true(d.tokenizer.scores[6] > d.tokenizer.scores[7] && d.tokenizer.scores[7] > d.tokenizer.scores[4]);
     assert_true(d.tokenizer.add_bos && !d.tokenizer.add_eos && d.tokenizer.add_space_prefix);
@@ -119,13 +122,15 @@ static void unigram(void **state)
 {
     (void)state;
     /* "AAEC/w==" is 00 01 02 ff */
-    const char *text = "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAEC/w==\"},"
-                       "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]},"
-                       "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\","
-                       "\"replacement\":\"\xe2\x96\x81\",\"add_prefix_space\":true}]},\"post_processor\":{\"type\":\"RobertaProcessing\","
-                       "\"sep\":[\"</s>\",2],\"cls\":[\"<s>\",0]},\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true},"
-                       "{\"id\":2,\"content\":\"</s>\",\"special\":true}],\"model\":{\"type\":\"Unigram\",\"unk_id\":3,\"vocab\":"
-                       "[[\"<s>\",0],[\"<pad>\",0.0],[\"</s>\",0],[\"<unk>\",0],[\"\xe2\x96\x81the\",-3.5]]}}";
+    const char *text =
+        "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAEC/"
+        "w==\"},"
+        "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]},"
+        "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\","
+        "\"replacement\":\"\xe2\x96\x81\",\"add_prefix_space\":true}]},\"post_processor\":{\"type\":\"RobertaProcessing\","
+        "\"sep\":[\"</s>\",2],\"cls\":[\"<s>\",0]},\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"special\":true},"
+        "{\"id\":2,\"content\":\"</s>\",\"special\":true}],\"model\":{\"type\":\"Unigram\",\"unk_id\":3,\"vocab\":"
+        "[[\"<s>\",0],[\"<pad>\",0.0],[\"</s>\",0],[\"<unk>\",0],[\"\xe2\x96\x81the\",-3.5]]}}";
     reads(text, NULL);
     assert_int_equal(d.tokenizer.model, TOKENIZER_UNIGRAM);
     assert_int_equal(d.tokenizer.n_tokens, 5);
@@ -133,28 +138,34 @@ static void unigram(void **state)
     assert_true(token_is(3, "<unk>", TOKEN_UNKNOWN) && token_is(4, "\xe2\x96\x81the", TOKEN_NORMAL));
     assert_int_equal(d.tokenizer.charsmap.n, 4);
     assert_memory_equal(d.tokenizer.charsmap.p, "\0\1\2\xff", 4);
-    assert_true(d.tokenizer.add_bos && d.tokenizer.add_eos && d.tokenizer.add_space_prefix && d.tokenizer.remove_extra_whitespaces);
+    assert_true(d.tokenizer.add_bos && d.tokenizer.add_eos && d.tokenizer.add_space_prefix &&
+                d.tokenizer.remove_extra_whitespaces);
     assert_int_equal(d.tokenizer.bos, 0);
     assert_int_equal(d.tokenizer.eos, 2);
     refused("{\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"a\",0]]}}", "unk_id");
     refused("{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\"]]}}", "[piece, score]");
-    refused("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"A-B\"},\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}",
+    refused("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"A-B\"},\"model\":{\"type\":\"Unigram\","
+            "\"vocab\":[[\"a\",0]]}}",
             "not base64");
-    refused("{\"normalizer\":{\"type\":\"NFKC\"},\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}", "\"NFKC\" is not supported");
+    refused("{\"normalizer\":{\"type\":\"NFKC\"},\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}",
+            "\"NFKC\" is not supported");
 }
 
 static void wordpiece(void **state)
 {
     (void)state;
-    const char *text = "{\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":false,\"strip_accents\":null},"
-                       "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\",2],\"cls\":[\"[CLS]\",1]},"
-                       "\"added_tokens\":[{\"id\":1,\"content\":\"[CLS]\",\"special\":true},{\"id\":2,\"content\":\"[SEP]\",\"special\":true}],"
-                       "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,\"[CLS]\":1,\"[SEP]\":2,\"Cat\":3,"
-                       "\"##s\":4,\"##\":5}}}";
+    const char *text =
+        "{\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":false,\"strip_accents\":null},"
+        "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\",2],\"cls\":[\"[CLS]\",1]},"
+        "\"added_tokens\":[{\"id\":1,\"content\":\"[CLS]\",\"special\":true},{\"id\":2,\"content\":\"[SEP]\",\"special\":true}]"
+        ","
+        "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,\"[CLS]\":1,\"[SEP]\":2,\"Cat\":3,"
+        "\"##s\":4,\"##\":5}}}";
     reads(text, NULL);
-    assert_true(token_is(1, "[CLS]", TOKEN_CONTROL) && token_is(3, "\xe2\x96\x81"
-                                                                    "Cat",
-                                                                 TOKEN_NORMAL));
+    assert_true(token_is(1, "[CLS]", TOKEN_CONTROL) && token_is(3,
+                                                                "\xe2\x96\x81"
+                                                                "Cat",
+                                                                TOKEN_NORMAL));
     assert_true(token_is(4, "s", TOKEN_NORMAL) && token_is(5, "\xe2\x96\x81##", TOKEN_NORMAL));
     assert_true(!d.tokenizer.lowercase && !d.tokenizer.strip_accents && d.tokenizer.add_bos && d.tokenizer.add_eos);
     assert_int_equal(d.tokenizer.cls, 1);
@@ -165,9 +176,11 @@ static void wordpiece(void **state)
 static void templates_and_ends(void **state)
 {
     (void)state;
-    const char *text = "{\"added_tokens\":[{\"id\":3,\"content\":\"<|eot_id|>\",\"special\":true},{\"id\":4,\"content\":\"<|eom_id|>\",\"special\":true},"
+    const char *text = "{\"added_tokens\":[{\"id\":3,\"content\":\"<|eot_id|>\",\"special\":true},{\"id\":4,\"content\":\"<|"
+                       "eom_id|>\",\"special\":true},"
                        "{\"id\":5,\"content\":\"<|end_of_text|>\",\"special\":true}]," BYTES(GPT2) "[\"a b\"]}}";
-    reads(text, "{\"eos_token\":\"<|end_of_text|>\",\"add_bos_token\":true,\"chat_template\":[{\"name\":\"default\",\"template\":\"one\"},"
+    reads(text, "{\"eos_token\":\"<|end_of_text|>\",\"add_bos_token\":true,\"chat_template\":[{\"name\":\"default\","
+                "\"template\":\"one\"},"
                 "{\"name\":\"tool_use\",\"template\":\"two\"},{\"name\":\"rag\",\"template\":\"three\"}]}");
     assert_true(str_eqz(d.chat_template, "one") && str_eqz(d.chat_template_tools, "two"));
     assert_int_equal(d.tokenizer.eot, 3);
@@ -192,19 +205,24 @@ static void hostile(void **state)
     refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":18446744073709551615},\"merges\":[]}}", "tokens");
     refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":16777215},\"merges\":[]}}", "far beyond");
     refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "given to two tokens");
-    refused("{\"added_tokens\":[{\"id\":0}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}", "\"id\" and \"content\"");
+    refused("{\"added_tokens\":[{\"id\":0}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
+            "\"id\" and \"content\"");
     refused("{\"added_tokens\":[{\"id\":0,\"content\":\"b\"}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
             "given to two tokens");
-    refused("{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},"
+    refused("{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"},\"model\":{\"type\":"
+            "\"BPE\",\"vocab\":{\"a\":0},"
             "\"merges\":[]}}",
             "replaces something else");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(merges_in_both_spellings), cmocka_unit_test(pre_tokenizers_by_name),
-                                       cmocka_unit_test(sentencepiece_bpe),        cmocka_unit_test(unigram),
-                                       cmocka_unit_test(wordpiece),                cmocka_unit_test(templates_and_ends),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(merges_in_both_spellings),
+                                       cmocka_unit_test(pre_tokenizers_by_name),
+                                       cmocka_unit_test(sentencepiece_bpe),
+                                       cmocka_unit_test(unigram),
+                                       cmocka_unit_test(wordpiece),
+                                       cmocka_unit_test(templates_and_ends),
                                        cmocka_unit_test(hostile)};
     int rc = cmocka_run_group_tests(tests, NULL, NULL);
     arena_release(&d.arena);

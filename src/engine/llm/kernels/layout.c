@@ -10,6 +10,8 @@
  * pack.c draws the inside of a plane. */
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 #include "base/check.h"
@@ -155,6 +157,8 @@ const struct kernels *const KERNELS_ALL[] = {
 #if defined(__x86_64__)
     &kernels_avx512, &kernels_avxvnni,
     &kernels_avx2,
+#elif defined(__aarch64__)
+    &kernels_neon,
 #endif
     &kernels_ref,    NULL,
 };
@@ -174,6 +178,9 @@ bool kernels_runnable(const struct kernels *k)
     }
     if (k == &kernels_avx2)
         return avx2;
+#elif defined(__aarch64__)
+    if (k == &kernels_neon)
+        return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
 #endif
     return k != NULL;
 }

@@ -2,6 +2,7 @@
  *
  * vpdpbusd takes its activations as a 4-byte broadcast from memory, so the inner loop has no shuffles: one instruction is 64
  * products. Where 512-bit operations are issued in two halves (Zen 4) that is half the rate and still the best form. */
+#if defined(__x86_64__)
 #include <immintrin.h>
 
 #include "base/check.h"
@@ -175,3 +176,4 @@ static inline int32_t v_quant32(const vf *v, float inv, int8_t *q, int32_t *seco
 #define KERNELS_NAME kernels_avx512
 #define KERNELS_TEXT "avx512"
 #include "engine/llm/kernels/simd/table.inc"
+#endif

@@ -8,6 +8,10 @@
 #include <stdio.h>
 #include <cmocka.h>
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 #include "engine/llm/kernels/weights.h"
 
 struct problem {
@@ -240,6 +244,8 @@ static void all_tables_are_listed(void **state)
         assert_string_equal("avx512", kernels_best()->name);
 #elif defined(__aarch64__)
     static const char *const names[] = {"neon", "ref"};
+    if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP)
+        assert_string_equal("neon", kernels_best()->name);
 #else
     static const char *const names[] = {"ref"};
 #endif

@@ -37,6 +37,10 @@ int os_signals_open(struct os_signals *s, struct error *err)
 
 void os_signals_close(struct os_signals *s)
 {
+    /* Ignoring one drops what is pending of it, too. */
+    for (size_t i = 0; i < COUNT_OF(handled); i++)
+        if (handled[i].meaning != OS_SIGNAL_STOP)
+            sigaction(handled[i].number, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
     pthread_sigmask(SIG_SETMASK, &s->before, NULL);
     close(s->fd);
     os_wake_release(&s->wake);

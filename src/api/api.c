@@ -65,6 +65,11 @@ static void on_request(void *ctx, struct http_request *r)
     struct api_call *call = r->user;
     ASSERT(call && handlers[call->match.id]);
     call->times.received_ns = r->received_ns;
+    if (atomic_load_explicit(&l->api->phase, memory_order_acquire) == API_CLOSED && call->match.id != ROUTE_LIVE) {
+        call->status = STATUS_UNAVAILABLE;
+        http_reply_error(r, STATUS_UNAVAILABLE, "the server is stopping; ask another one", 1);
+        return;
+    }
     handlers[call->match.id](l->api, r, call);
 }
 

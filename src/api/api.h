@@ -19,8 +19,9 @@ struct metrics;
 struct access_log;
 struct api;
 
-/* Where the process is in its life; written by the control thread, read by health answers. */
-enum api_phase { API_STARTING, API_SERVING, API_STOPPING };
+/* Where the process is in its life; written by the main thread, read by health answers. CLOSED: every request but liveness is
+ * answered with 503 and touches nothing but the request, so that registry and server may be taken down under open listeners. */
+enum api_phase { API_STARTING, API_SERVING, API_STOPPING, API_CLOSED };
 
 struct api_options {
     struct registry *registry;

@@ -232,10 +232,16 @@ void server__release(struct server *s)
     atomic_store_explicit(&s->control_stop, true, memory_order_release);
     if (s->control_started)
         os_thread_join(&s->control);
-    /* listeners before models: health, metrics and late requests ask the registry until their threads have ended */
+    /* A handler may use any part of the server, the registry and other listeners included: from here on none does. The loops go on:
+     * destroying the registry answers what still runs, through them. */
+    if (s->api)
+        api_set_phase(s->api, API_CLOSED);
+    for (int i = 0; i < 3; i++)
+        if (s->listeners[i])
+            http_server_sync(s->listeners[i]);
+    registry_destroy(s->registry);
     for (int i = 0; i < 3; i++)
         http_server_stop(s->listeners[i]);
-    registry_destroy(s->registry);
     api_destroy(s->api);
     if (s->engines_open)
         cli_engines_close(s->engines);

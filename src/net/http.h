@@ -105,6 +105,9 @@ void http_server_set_limits(struct http_server *s, const struct http_limits *l);
 /* Stop accepting; answer what is in flight with `Connection: close`; close idle connections. Any thread. */
 void http_server_drain(struct http_server *s);
 uint64_t http_server_connections(const struct http_server *s); /* open now */
+/* Return when every worker has left the handler that it was in when this was called: what was made known to handlers before
+ * (an atomic they look at first) holds for all of them from then on. Blocks; not from a worker. */
+void http_server_sync(struct http_server *s);
 /* Close everything, join the threads, free. Requests still held by others are answered as gone first. */
 void http_server_stop(struct http_server *s);
 

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "net/http_priv.h"
 #include "os/file.h"
+#include "os/futex.h"
 #include "os/random.h"
 
 #define MS              1000000ull
@@ -260,6 +261,31 @@ void http_server_drain(struct http_server *s)
     for (uint32_t i = 0; i < s->n_workers; i++)
         if (!atomic_exchange(&s->workers[i].drain_posted, true))
             loop_post(s->workers[i].loop, &s->workers[i].drain_task);
+}
+
+/* --- waiting for handlers --- */
+
+struct sync {
+    struct loop_task task;
+    _Atomic uint32_t done;
+};
+
+static void run_sync(struct loop_task *t)
+{
+    struct sync *y = CONTAINER_OF(t, struct sync, task);
+    atomic_store_explicit(&y->done, 1, memory_order_release);
+    os_futex_wake_all(&y->done);
+}
+
+void http_server_sync(struct http_server *s)
+{
+    for (uint32_t i = 0; i < s->n_workers; i++) {
+        struct sync y = {.task = {.run = run_sync}};
+        loop_post(s->workers[i].loop, &y.task);
+        /* the wake is the last thing that touches `y`, and touches only its address */
+        while (!atomic_load_explicit(&y.done, memory_order_acquire))
+            os_futex_wait(&y.done, 0);
+    }
 }
 
 /* --- limits --- */

@@ -124,12 +124,14 @@ static void log_access(struct api *a, const struct http_request *r, const struct
 
 static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
 {
-    static const struct api_call unrouted = {.match = {.id = ROUTE_NONE}};
+    struct api_call unrouted = {.match = {.id = ROUTE_NONE}};
     struct api_listener *l = ctx;
-    const struct api_call *call = r->user ? r->user : &unrouted;
+    struct api_call *call = r->user ? r->user : &unrouted;
     count(l->api, call->match.id, r->gone ? 499 : r->reply_status);
     if (l->api->o.access)
         log_access(l->api, r, call, now_ns);
+    model_version_unref(call->version);
+    call->version = NULL;
 }
 
 struct api *api_create(const struct api_options *o)

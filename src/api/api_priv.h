@@ -32,9 +32,10 @@ struct infer_call; /* infer.c */
 struct api_call {
     struct api *api;
     struct route_match match;
-    struct infer_times times; /* zero but for received_ns unless the route is infer */
-    int status;               /* of the inference; 0 elsewhere */
-    struct infer_call *infer; /* while an inference is under way */
+    struct infer_times times;      /* zero but for received_ns unless the route is infer */
+    int status;                    /* of the inference; 0 elsewhere */
+    struct infer_call *infer;      /* while an inference is under way */
+    struct model_version *version; /* of an inference that was answered; held until the reply is written */
 };
 
 /* One handler a route; runs on the I/O thread and leads to exactly one reply. */

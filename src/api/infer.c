@@ -28,7 +28,7 @@ struct infer_call {
     struct infer_json in;
     const size_t *output_index;    /* [in.n_outputs]: contract index of each requested output */
     bool raw_json;                 /* a raw request that asked for a JSON answer by Accept */
-    struct model_version *version; /* own reference: the reply needs contract and names until the end */
+    struct model_version *version; /* own reference: the reply needs contract and names, and the engine's bytes, to the end */
 };
 
 /* ---- headers ---- */
@@ -182,16 +182,17 @@ static void on_gone(struct http_request *r)
     infer_cancel(&c->inf);
 }
 
-/* Drop what the call holds; its memory goes with the request. */
+/* Drop what the call holds; its memory goes with the request. Binary outputs go out as slices of the engine's buffers, so the
+ * version must stay until the last byte is written: its reference passes to the call, which drops it on completion. */
 static void release(struct infer_call *c)
 {
     c->call->times = c->inf.times;
     c->call->infer = NULL;
+    c->call->version = c->version;
     c->request->on_gone = NULL;
     atomic_fetch_sub_explicit(&c->call->api->in_flight, 1, memory_order_relaxed);
     infer_json_release(&c->in);
     infer_release(&c->inf);
-    model_version_unref(c->version);
 }
 
 static void fail(struct infer_call *c, int status, const struct error *err)
@@ -323,10 +324,7 @@ void api__infer(struct api *a, struct http_request *r, struct api_call *call)
     c->inf.times.received_ns = r->received_ns;
     call->infer = c;
     atomic_fetch_add_explicit(&a->in_flight, 1, memory_order_relaxed);
-    /* A copy: the version may be unloaded and freed before the request's line is written. */
-    struct str name = model_version_version(v);
-    const char *copy = arena_strdup(r->arena, name);
-    r->log_version = copy ? (struct str){copy, name.n} : (struct str){0};
+    r->log_version = model_version_version(v);
     int rc = decode(c, &err);
     c->inf.times.decoded_ns = loop_update_now(r->loop);
     if (rc == 0) {

@@ -1,5 +1,6 @@
 """test_lifecycle.py: loading, reloading, versions and stopping, seen from outside: rows C1 to C5, C12, C27 to C29 of the complaints."""
 import concurrent.futures as futures
+import json
 import os
 import signal
 import socket
@@ -257,6 +258,31 @@ def test_stopping_has_phases_and_loses_nothing(repository):
             load.stopping = True
         assert load.failures == []
         assert server.process.wait(10) == 0
+
+
+def test_unload_waits_for_answers_that_are_still_being_read(repository):
+    """Answers are sent from the engine's own memory: it may not be freed under a slow reader."""
+    n = 6 << 20
+    write_fake(repository, "m", "input = X INT32 [-1,-1]\noutput = Y INT32 [-1,-1] copy X\n")
+    with Server(repository, args=["--repository.mode=explicit", "--repository.load=m"]) as server, futures.ThreadPoolExecutor() as pool:
+        head = json.dumps({"inputs": [{"name": "X", "shape": [1, n], "datatype": "INT32", "parameters": {"binary_data_size": 4 * n}}],
+                           "outputs": [{"name": "Y", "parameters": {"binary_data": True}}]}).encode()
+        data = bytes(range(256)) * (4 * n // 256)
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        s.connect((server.address.split(":")[0], int(server.address.split(":")[1])))
+        s.sendall(b"POST /v2/models/m/infer HTTP/1.1\r\nHost: x\r\nConnection: close\r\nInference-Header-Content-Length: %d\r\n"
+                  b"Content-Length: %d\r\n\r\n" % (len(head), len(head) + len(data)) + head + data)
+        assert s.recv(15) == b"HTTP/1.1 200 OK"  # the answer has begun, and most of it doesn't fit the sockets' buffers
+        unload = pool.submit(requests.post, server.url + "/v2/repository/models/m/unload")
+        wait_until(lambda: requests.get(server.url + "/v2/models/m/ready").status_code == 503)
+        time.sleep(0.3)
+        assert not unload.done()
+        got = b""
+        while chunk := s.recv(1 << 20):
+            got += chunk
+        assert got.endswith(data)
+        assert unload.result(10).status_code == 200
 
 
 def test_running_request_is_finished_while_draining(repository):

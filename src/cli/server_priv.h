@@ -20,9 +20,9 @@ struct retired_config {
 
 struct server {
     struct server_options o;
-    /* The running configuration. Replaced under `reload_lock`; strings of older ones may still be referenced, so they are kept
-     * until the end (a reload is rare and a config is some kilobytes). */
-    struct config *config;
+    /* The running configuration. Replaced under `reload_lock` while other threads read it, so each loads the pointer once; strings
+     * of older ones may still be referenced, so they are kept until the end (a reload is rare and a config is some kilobytes). */
+    _Atomic(struct config *) config;
     struct retired_config *retired;
     struct os_mutex reload_lock;
 

@@ -216,8 +216,8 @@ static void show_state(struct registry *r, struct entry *e, struct str version, 
     registry__publish(r);
 }
 
-/* Put `v` in the place of what served under its name. */
-static void swap_in(struct registry *r, struct entry *e, struct model_version *v)
+/* Put `v` in the place of what served under its name. Takes the reference, also on NOMEM. */
+static int swap_in(struct registry *r, struct entry *e, struct model_version *v, struct error *err)
 {
     struct model_version *old = NULL;
     os_mutex_lock(&r->lock);
@@ -233,6 +233,7 @@ static void swap_in(struct registry *r, struct entry *e, struct model_version *v
     os_mutex_unlock(&r->lock);
     registry__publish(r);
     model_version_unref(kept ? old : v);
+    return kept ? 0 : error_set(err, STATUS_NOMEM, "no memory to put model \"%s\" into service", e->name);
 }
 
 static uint64_t fingerprint_of(const struct repo_model *m, const struct repo_version *rv, const char *inline_config)
@@ -283,8 +284,7 @@ static int load_version(struct registry *r, struct entry *e, const struct repo_m
         return rc;
     }
     log_ready(r, v, (os_monotonic_ns() - start) / 1000000);
-    swap_in(r, e, v);
-    return 0;
+    return swap_in(r, e, v, err);
 }
 
 /* ---- one model ---- */

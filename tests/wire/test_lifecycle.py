@@ -87,7 +87,7 @@ def test_unload_answers_when_it_is_done(repository):
             running = pool.submit(answer, server, "m")
             wait_until(lambda: requests.get(server.admin_url + "/admin/status").json()["in_flight"] == 1)
             assert requests.post(server.url + "/v2/repository/models/m/unload").status_code == 200
-            assert running.done() and running.result() == 1  # what ran was finished first
+            assert running.result(1) == 1  # what ran was finished first
         assert answer(server, "m") in (404, 503)
         assert requests.post(server.url + "/v2/repository/models/missing/unload").status_code == 404
         index = requests.post(server.url + "/v2/repository/index").json()
@@ -258,6 +258,19 @@ def test_stopping_has_phases_and_loses_nothing(repository):
             load.stopping = True
         assert load.failures == []
         assert server.process.wait(10) == 0
+
+
+def test_query_flags_say_yes_or_no(repository):
+    write_fake(repository, "m", FILL.format(1))
+    with Server(repository, args=["--repository.mode=explicit", "--repository.load=m"]) as server:
+        ready = server.url + "/v2/health/ready"
+        assert [set(requests.get(ready + q).json()) for q in ("?verbose", "?verbose=true", "?x=1&verbose=1")] == [{"ready", "phase", "models"}] * 3
+        assert [set(requests.get(ready + q).json()) for q in ("", "?verbose=false", "?verbosely")] == [{"ready"}] * 3
+        load = server.url + "/v2/repository/models/m/load"
+        assert [requests.post(load + q).status_code for q in ("?wait=true", "?wait")] == [200, 200]
+        r = requests.post(load + "?wait=no")
+        assert r.status_code == 400 and "wait" in r.json()["error"]
+        assert requests.post(load + "?wait=false").status_code == 202
 
 
 def test_unload_waits_for_answers_that_are_still_being_read(repository):

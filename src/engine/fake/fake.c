@@ -17,6 +17,7 @@
 #include "engine/fake/script_priv.h"
 #include "os/blob.h"
 #include "os/clock.h"
+#include "os/pages.h"
 #include "os/thread.h"
 
 #define SCRIPT_BYTES_MAX (256 * 1024)
@@ -40,7 +41,7 @@ struct engine_instance {
 
 static void model_free(struct engine_model *m)
 {
-    free(m->held);
+    os_pages_unmap(m->held, m->script.memory_bytes);
     arena_release(&m->arena);
     free(m);
 }
@@ -49,7 +50,7 @@ static int hold_memory(struct engine_model *m, struct error *err)
 {
     if (m->script.memory_bytes == 0)
         return STATUS_OK;
-    m->held = malloc(m->script.memory_bytes);
+    m->held = os_pages_map(m->script.memory_bytes); /* not from the heap, which would keep it: what is held is given back */
     if (!m->held)
         return error_set(err, STATUS_NOMEM, "no memory for the %llu bytes that the script asks to hold",
                          (unsigned long long)m->script.memory_bytes);

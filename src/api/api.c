@@ -15,6 +15,7 @@
 #include "model/registry.h"
 #include "obs/access_log.h"
 #include "os/clock.h"
+#include "wire/url.h"
 
 static const route_handler handlers[ROUTE_COUNT] = {
     [ROUTE_SERVER_METADATA] = api__server_metadata,
@@ -218,6 +219,19 @@ uint32_t api__retry_after_s(int status, struct model_version *v)
 void api__reply_error(struct http_request *r, int status, const struct error *err)
 {
     http_reply_error(r, status, err->text, api__retry_after_s(status, NULL));
+}
+
+int api__query_flag(const struct http_request *r, const char *name, bool absent, bool *out, struct error *err)
+{
+    struct str v;
+    int rc = url_query_get(r->arena, r->query, name, &v, err);
+    *out = absent;
+    if (rc)
+        return rc == STATUS_NOT_FOUND ? 0 : rc;
+    *out = !v.n || str_eqz(v, "true") || str_eqz(v, "1");
+    if (!*out && !str_eqz(v, "false") && !str_eqz(v, "0"))
+        return error_set(err, STATUS_INVALID, "the query parameter %s is \"%.*s\"; it takes true or false", name, STR_ARG(v));
+    return 0;
 }
 
 struct model_version *api__find(struct api *a, struct http_request *r, struct api_call *call)

@@ -71,6 +71,9 @@ uint32_t api__retry_after_s(int status, struct model_version *v);
 /* Reply with err->text under `status`. */
 void api__reply_error(struct http_request *r, int status, const struct error *err);
 
+/* A yes or no in the query: "name", "name=true" or "=1"; "name=false" or "=0"; `absent` when it isn't there. INVALID names it. */
+int api__query_flag(const struct http_request *r, const char *name, bool absent, bool *out, struct error *err) MUST_CHECK;
+
 /* Look up the model and version of the call; replies and returns NULL when it can't be served. The caller unrefs. */
 struct model_version *api__find(struct api *a, struct http_request *r, struct api_call *call);
 

@@ -43,15 +43,6 @@ static void on_done(void *ctx, int status, const char *text)
     loop_post(w->loop, &w->task);
 }
 
-static bool wants_wait(const struct http_request *r)
-{
-    struct str rest = r->query, part;
-    while (rest.p && str_cut(&rest, '&', &part))
-        if (str_eq(part, STR("wait=false")) || str_eq(part, STR("wait=0")))
-            return false;
-    return true;
-}
-
 /* The inline config of a load body, copied into the arena; empty when there is none. */
 static int parse_load_body(struct http_request *r, struct str *config, struct error *err)
 {
@@ -106,8 +97,10 @@ static void change(struct api *a, struct http_request *r, struct api_call *call,
     struct error err = {0};
     struct str config;
     struct waiter *w = NULL;
-    bool wait = wants_wait(r);
-    int rc = parse_load_body(r, &config, &err);
+    bool wait;
+    int rc = api__query_flag(r, "wait", true, &wait, &err);
+    if (rc == 0)
+        rc = parse_load_body(r, &config, &err);
     if (rc == 0 && wait && !(w = make_waiter(r)))
         rc = error_set(&err, STATUS_NOMEM, "out of memory for this request");
     if (rc == 0)

@@ -35,8 +35,15 @@ void api__ready(struct api *a, struct http_request *r, struct api_call *call)
 {
     int phase = atomic_load_explicit(&a->phase, memory_order_acquire);
     bool ready = phase == API_SERVING && registry_ready(a->o.registry);
+    bool verbose;
+    struct error err = {0};
     (void)call;
-    if (str_eq(r->query, STR("verbose")) || str_starts(r->query, STR("verbose="))) {
+    int rc = api__query_flag(r, "verbose", false, &verbose, &err);
+    if (rc < 0) {
+        api__reply_error(r, rc, &err);
+        return;
+    }
+    if (verbose) {
         static const char *const phases[] = {"starting", "serving", "stopping"};
         struct buf out;
         struct verbose v = {&out, false};

@@ -5,6 +5,7 @@
 
 #include "base/size.h"
 #include "base/status.h"
+#include "wire/url.h"
 
 #define SEGMENTS_MAX 8
 
@@ -65,61 +66,16 @@ const char *route_name(enum route_id id)
     return names[id];
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)(c | 0x20);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Percent-decode one segment. Most have nothing to decode and are returned as they stand. */
-static int decode_segment(struct str raw, struct arena *a, struct str *out, struct error *err)
-{
-    if (!raw.n || !memchr(raw.p, '%', raw.n)) {
-        *out = raw;
-        return 0;
-    }
-    char *p = arena_alloc(a, raw.n);
-    size_t n = 0;
-    if (!p)
-        return error_set(err, STATUS_NOMEM, "out of memory while decoding the path");
-    for (size_t i = 0; i < raw.n; i++) {
-        if (raw.p[i] != '%') {
-            p[n++] = raw.p[i];
-            continue;
-        }
-        int hi = i + 2 < raw.n ? hex_value(raw.p[i + 1]) : -1, lo = i + 2 < raw.n ? hex_value(raw.p[i + 2]) : -1;
-        if (hi < 0 || lo < 0 || (hi | lo) == 0)
-            return error_set(err, STATUS_INVALID, "the path has a malformed percent escape");
-        p[n++] = (char)(hi << 4 | lo);
-        i += 2;
-    }
-    *out = (struct str){p, n};
-    return 0;
-}
-
-/* Split into decoded segments; one trailing slash is forgiven. More segments than any route has: *n is 0. */
+/* Decoded segments; one trailing slash is forgiven. "*": *n is 0. */
 static int split(const struct http_request *r, struct str seg[SEGMENTS_MAX], size_t *n, struct error *err)
 {
-    struct str rest = r->path, part;
+    struct str path = r->path;
     *n = 0;
-    if (!rest.n || rest.p[0] != '/')
+    if (!path.n || path.p[0] != '/')
         return 0;
-    rest = (struct str){rest.p + 1, rest.n - 1};
-    if (rest.n && rest.p[rest.n - 1] == '/')
-        rest.n--;
-    while (str_cut(&rest, '/', &part)) {
-        if (*n == SEGMENTS_MAX) {
-            *n = 0;
-            return 0;
-        }
-        int rc = decode_segment(part, r->arena, &seg[*n], err);
-        if (rc < 0)
-            return rc;
-        ++*n;
-    }
-    return 0;
+    if (path.n > 1 && path.p[path.n - 1] == '/')
+        path.n--;
+    return url_split_path(r->arena, path, seg, SEGMENTS_MAX, n, err);
 }
 
 static size_t count_segments(const struct route *t)

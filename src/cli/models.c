@@ -27,6 +27,21 @@ static const char *text_of(yyjson_val *row, const char *key)
     return z ? z : "";
 }
 
+/* Ask, and parse the answer. CLI_GO: *body is the caller's to release; else the exit code: it failed, or was printed as it came. */
+static int ask(struct http_client *c, const struct options *o, const char *method, const char *path, struct json *body)
+{
+    struct http_client_answer answer;
+    struct error err = {0};
+    struct str request = strcmp(method, "POST") == 0 ? STR("{}") : STR("");
+    if (kserve_call(c, method, path, NULL, 0, request, &answer, &err) < 0)
+        return cli_fail("%s", err.text);
+    if (o->json)
+        return print_raw(answer.body);
+    if (json_parse(body, answer.body, NULL, &err) < 0)
+        return cli_fail("the server's answer: %s", err.text);
+    return CLI_GO;
+}
+
 /* ---- list ---- */
 
 static void add_index_row(struct table *t, yyjson_val *row)
@@ -41,15 +56,10 @@ static void add_index_row(struct table *t, yyjson_val *row)
 static int list(struct http_client *c, const struct options *o)
 {
     static const char *const titles[] = {"MODEL", "VERSION", "STATE", "REASON", NULL};
-    struct http_client_answer answer;
-    struct error err = {0};
     struct json body;
-    if (kserve_call(c, "POST", "/v2/repository/index", NULL, 0, STR("{}"), &answer, &err) < 0)
-        return cli_fail("%s", err.text);
-    if (o->json)
-        return print_raw(answer.body);
-    if (json_parse(&body, answer.body, NULL, &err) < 0)
-        return cli_fail("the server's answer: %s", err.text);
+    int code = ask(c, o, "POST", "/v2/repository/index", &body);
+    if (code != CLI_GO)
+        return code;
     struct table t;
     yyjson_val *row;
     size_t i, n;
@@ -155,8 +165,6 @@ static int stats(struct http_client *c, const struct options *o, const char *mod
 {
     static const char *const titles[] = {"MODEL",  ">VERSION", ">OK",      ">FAILED", ">ROWS",   ">ROWS/RUN",
                                          ">TOTAL", ">QUEUE",   ">COMPUTE", ">CACHED", ">MEMORY", NULL};
-    struct http_client_answer answer;
-    struct error err = {0};
     struct buf path;
     struct json body;
     buf_init(&path);
@@ -165,14 +173,10 @@ static int stats(struct http_client *c, const struct options *o, const char *mod
     else
         buf_append_z(&path, "/v2/models");
     buf_append_z(&path, "/stats");
-    int rc = kserve_call(c, "GET", buf_z(&path), NULL, 0, STR(""), &answer, &err);
+    int code = ask(c, o, "GET", buf_z(&path), &body);
     buf_release(&path);
-    if (rc < 0)
-        return cli_fail("%s", err.text);
-    if (o->json)
-        return print_raw(answer.body);
-    if (json_parse(&body, answer.body, NULL, &err) < 0)
-        return cli_fail("the server's answer: %s", err.text);
+    if (code != CLI_GO)
+        return code;
     struct table t;
     yyjson_val *row;
     size_t i, n;

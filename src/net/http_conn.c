@@ -384,20 +384,22 @@ static void discard(struct conn *c, size_t n)
         c->paused = true; /* until the reply is out */
 }
 
+/* What a read gave: nothing yet, a reset, the peer's end, or bytes. */
+static bool has_bytes(struct conn *c, ssize_t n)
+{
+    if (n == 0)
+        end_read(c);
+    else if (n < 0 && n != STATUS_AGAIN)
+        http__conn_close(c);
+    return n > 0;
+}
+
 /* One read to where the body belongs. True: read again. */
 static bool read_body(struct conn *c, uint8_t *at, size_t room)
 {
     ssize_t n = os_sock_read(c->watch.fd, at, room);
-    if (n == STATUS_AGAIN)
+    if (!has_bytes(c, n))
         return false;
-    if (n < 0) {
-        http__conn_close(c);
-        return false;
-    }
-    if (n == 0) {
-        end_read(c);
-        return false;
-    }
     struct req *q = c->cur;
     q->slab->n += (size_t)n;
     q->body_wire_bytes += (size_t)n;
@@ -417,16 +419,8 @@ static bool read_shared(struct conn *c)
     char *buf = (char *)c->w->read_buf;
     size_t room = c->cur || c->state == CONN_LINGER ? HTTP_READ_BYTES : HTTP_HEAD_READ_BYTES;
     ssize_t n = os_sock_read(c->watch.fd, buf, room);
-    if (n == STATUS_AGAIN)
+    if (!has_bytes(c, n))
         return false;
-    if (n < 0) {
-        http__conn_close(c);
-        return false;
-    }
-    if (n == 0) {
-        end_read(c);
-        return false;
-    }
     metric_add(c->w->server->m.bytes_in, (uint64_t)n);
     if (c->closing || c->state == CONN_LINGER) {
         discard(c, (size_t)n);

@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "net/http_priv.h"
+#include "obs/trace_context.h"
 
 #define TRIM_NS 5000000000ull
 
@@ -255,28 +256,6 @@ static bool set_request_id(struct req *q)
     return true;
 }
 
-static bool is_lower_hex(const char *p, size_t n)
-{
-    bool zero = true;
-    for (size_t i = 0; i < n; i++) {
-        if (!((p[i] >= '0' && p[i] <= '9') || (p[i] >= 'a' && p[i] <= 'f')))
-            return false;
-        zero &= p[i] == '0';
-    }
-    return !zero || n == 2;
-}
-
-/* W3C Trace Context, level 1: version-traceid-parentid-flags; a later version may append more behind a dash. */
-static bool is_traceparent(struct str s)
-{
-    if (s.n < 55 || s.p[2] != '-' || s.p[35] != '-' || s.p[52] != '-')
-        return false;
-    if (!is_lower_hex(s.p, 2) || memcmp(s.p, "ff", 2) == 0 || !is_lower_hex(s.p + 3, 32) || !is_lower_hex(s.p + 36, 16) ||
-        !is_lower_hex(s.p + 53, 2))
-        return false;
-    return s.n == 55 || (s.p[55] == '-' && memcmp(s.p, "00", 2) != 0);
-}
-
 struct str http_header_get(const struct http_request *r, const char *name)
 {
     size_t n = strlen(name);
@@ -329,8 +308,9 @@ int http__req_head(struct req *q, const struct http1_parser *p, struct error *er
     q->rate_since_ns = loop_now_ns(q->w->loop);
     if (!set_request_id(q))
         return status_http(error_set(err, STATUS_NOMEM, "out of memory for the request"));
+    struct trace_context context;
     struct str trace = http_header_get(r, "traceparent");
-    if (trace.p && is_traceparent(trace))
+    if (trace.p && trace_context_parse(trace, &context))
         r->traceparent = trace;
     q->announced = true;
     int rc = h->on_headers ? h->on_headers(h->ctx, r, err) : 0;

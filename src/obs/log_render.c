@@ -28,17 +28,10 @@ static void append_string(struct buf *out, struct str s, bool json)
 
 static void append_f64(struct buf *out, double v)
 {
-    char text[32];
-    if (!isfinite(v)) {
+    if (isfinite(v))
+        text__append_f64(out, v);
+    else
         buf_append_z(out, "null"); /* JSON has no such number */
-        return;
-    }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v)
-            break;
-    }
-    buf_append_z(out, text);
 }
 
 static void append_field_value(struct buf *out, const struct log_field *f, bool json)

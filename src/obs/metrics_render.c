@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "obs/metrics_priv.h"
+#include "obs/text_priv.h"
 
 static const char *const kind_names[] = {"counter", "gauge", "histogram", "counter"};
 
@@ -66,20 +67,12 @@ static void append_escaped(struct buf *out, struct str s, bool quote)
     buf_append(out, s.p + start, s.n - start);
 }
 
-/* Shortest of the forms that read back to the same double. */
 static void append_double(struct buf *out, double v)
 {
-    char text[32];
-    if (isnan(v) || isinf(v)) {
+    if (isfinite(v))
+        text__append_f64(out, v);
+    else
         buf_append_z(out, isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
-        return;
-    }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v)
-            break;
-    }
-    buf_append_z(out, text);
 }
 
 /* Texts that many lines share, rendered once: a series' labels (a="x",b="y") and a family's bounds, NUL-terminated each. */

@@ -1,4 +1,6 @@
 /* text.c: see text_priv.h. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "obs/text_priv.h"
@@ -101,4 +103,15 @@ struct str text__cut(struct str s, size_t limit, bool *cut)
     while (n > 0 && limit - n < 3 && ((unsigned char)s.p[n] & 0xc0) == 0x80)
         n--;
     return (struct str){s.p, n};
+}
+
+void text__append_f64(struct buf *out, double v)
+{
+    char text[32];
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    buf_append_z(out, text);
 }

@@ -11,6 +11,8 @@ void text__append_time(struct buf *out, uint64_t wall_ns);
 /* A value in a text line: bare when it is one plain word, else a JSON string in which also DEL and the C1 controls (U+0080..U+009F) are
  * escaped, so that nothing a client sends can steer a terminal or start a new line. Empty is "". */
 void text__append_value(struct buf *out, struct str s);
+/* A finite double by the shortest of %.15g, %.16g and %.17g that reads back to the same value. */
+void text__append_f64(struct buf *out, double v);
 /* `s` cut to `limit` bytes at a character boundary; *cut says whether anything went. */
 struct str text__cut(struct str s, size_t limit, bool *cut);
 

@@ -153,7 +153,7 @@ static bool is_utf8(const uint8_t *p, size_t n)
             i += 8;
             continue;
         }
-        size_t len = json_utf8_length(p + i, n - i);
+        size_t len = str_utf8_at((struct str){(const char *)p, n}, i);
         if (!len)
             return false;
         i += len;

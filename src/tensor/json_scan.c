@@ -46,20 +46,6 @@ int json_expected(const struct json_scan *s, const char *what, struct error *err
                      json_token_text(s, token), (size_t)(s->p - s->start));
 }
 
-size_t json_utf8_length(const unsigned char *p, size_t left)
-{
-    size_t n = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
-    if (!n || n > left)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) || (p[0] == 0xf0 && p[1] < 0x90) ||
-        (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return n;
-}
-
 /* Four hex digits at p, or -1. */
 static int hex4(const char *p, const char *end)
 {
@@ -157,7 +143,7 @@ const char *json_string_decode(const char *p, const char *end, char *dst, size_t
             from = text;
         } else {
             *why = c < 0x20 ? "has a control character that is not escaped" : "is not valid UTF-8";
-            len = c < 0x20 ? 0 : json_utf8_length((const unsigned char *)p, (size_t)(end - p));
+            len = c < 0x20 ? 0 : str_utf8_at((struct str){p, (size_t)(end - p)}, 0);
             p += len;
         }
         if (!len)

@@ -57,9 +57,6 @@ int json_skip(struct json_scan *s, int depth, struct error *err) MUST_CHECK;
  * *why (a constant: "is not valid UTF-8" ...) and *bad (where). */
 const char *json_string_decode(const char *p, const char *end, char *dst, size_t *n, const char **why, const char **bad);
 
-/* Length of the UTF-8 sequence at p (RFC 3629), 0 when there is none. `left` >= 1. */
-size_t json_utf8_length(const unsigned char *p, size_t left);
-
 /* Eight bytes of a JSON string's inside: a set top bit in each that needs a look (a control character, quote, backslash, or
  * not ASCII); exact up to the lowest one. */
 static inline uint64_t json_string8_stop(uint64_t v)

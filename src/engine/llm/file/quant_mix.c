@@ -123,14 +123,6 @@ static enum weight_type for_attn_output(enum quant_mix mix, enum weight_type bas
     return mix == MIX_Q2_K ? WEIGHT_Q3_K : mix == MIX_Q3_K_M ? WEIGHT_Q4_K : mix == MIX_Q3_K_L ? WEIGHT_Q5_K : base;
 }
 
-static enum weight_type for_attn_qkv(enum quant_mix mix, enum weight_type base)
-{
-    return mix == MIX_Q3_K_M || mix == MIX_Q3_K_L ? WEIGHT_Q4_K
-           : mix == MIX_Q4_K_M                    ? WEIGHT_Q5_K
-           : mix == MIX_Q5_K_M                    ? WEIGHT_Q6_K
-                                                  : base;
-}
-
 /* A type whose blocks divide the rows. Where llama.cpp takes IQ4_NL, which inferd doesn't have, Q4_0 of the same size. */
 static enum weight_type that_fits(enum weight_type t, uint64_t cols)
 {
@@ -173,13 +165,11 @@ enum weight_type quant_mix_type(enum quant_mix mix, const struct quant_model *m,
         return base;
     if (str_eqz(name, "output.weight") || (m->tied_output && str_eqz(name, "token_embd.weight")))
         t = cols % weight_type_info((uint32_t)base)->block_elems ? WEIGHT_Q8_0 : base == WEIGHT_Q8_0 ? base : WEIGHT_Q6_K;
-    else if (has(name, "attn_v.weight"))
+    else if (has(name, "attn_v.weight") || has(name, "attn_qkv.weight"))
         t = for_attn_v(mix, m, layer, base);
     else if (has(name, "ffn_down"))
         t = for_ffn_down(mix, layer, m->n_layer, base);
     else if (has(name, "attn_output.weight"))
         t = for_attn_output(mix, base);
-    else if (has(name, "attn_qkv.weight"))
-        t = for_attn_qkv(mix, base);
     return that_fits(t, cols);
 }

@@ -464,7 +464,7 @@ static void hostile_folder(void **state)
 static int make_tmp(void **state)
 {
     (void)state;
-    strcpy(tmp, "/tmp/inferd_desc_XXXXXX");
+    snprintf(tmp, sizeof tmp, "/tmp/inferd_desc_XXXXXX");
     return mkdtemp(tmp) ? 0 : -1;
 }
 

@@ -64,8 +64,9 @@ static void other_rules(void **state)
     assert_int_equal(pick(MIX_Q4_K_M, "output.weight", 64), WEIGHT_Q8_0);
     assert_int_equal(pick(MIX_Q4_K_M, "token_embd.weight", 256), WEIGHT_Q4_K);
     assert_int_equal(quant_mix_type(MIX_Q4_K_M, &tied, STR("token_embd.weight"), 2, 256, WEIGHT_F16), WEIGHT_Q6_K);
-    assert_int_equal(pick(MIX_Q4_K_M, "blk.0.attn_qkv.weight", 256), WEIGHT_Q5_K);
-    assert_int_equal(pick(MIX_Q5_K_M, "blk.0.attn_qkv.weight", 256), WEIGHT_Q6_K);
+    assert_int_equal(pick(MIX_Q4_K_M, "blk.0.attn_qkv.weight", 256), WEIGHT_Q6_K); /* as attn_v, which is in it */
+    assert_int_equal(pick(MIX_Q4_K_M, "blk.1.attn_qkv.weight", 256), WEIGHT_Q4_K);
+    assert_int_equal(pick(MIX_Q3_K_M, "blk.1.attn_qkv.weight", 256), WEIGHT_Q5_K);
     /* rows that 256 doesn't divide, then rows that 32 doesn't */
     assert_int_equal(pick(MIX_Q4_K_S, "blk.7.ffn_up.weight", 288), WEIGHT_Q5_0);
     assert_int_equal(pick(MIX_Q5_K_S, "blk.7.ffn_up.weight", 288), WEIGHT_Q5_1);

@@ -19,6 +19,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace("{1,3}", "")
+VECTORS = ["", "a", " a", "the cat sat on the mat", "The server serves 12345 models!", "two  spaces and\ttabs\n\nnewlines ", "it's they'll WE'RE",
+           "naïve café Ünïcödé", "日本語 😀 x", "a<|im_end|>b", "{\"name\": [1, 2, 3]}", "x" * 40, "mixed123abc 4 56 7890", "a [multimodal] b"]
 CHATML = ("{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
           "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
 TEXT = ["the cat sat on the mat and the dog sat on the log", "a server serves models to those who ask for them",
@@ -47,11 +49,11 @@ def spm(specials, users, prefix):
         vocab[f"<0x{b:02X}>"] = len(vocab)
     for c in "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:{}[]\"'()":
         vocab[c] = len(vocab)
-    merges = []
-    for pair in "▁ t,h e,▁t he,a n,▁ a,i n,o n,e r,▁a n,▁an d,s e,r v,▁ s,se rv,▁ o".split(","):
-        a, b = pair.split(" ")
-        merges.append((a, b))
-        vocab.setdefault(a + b, len(vocab))
+    pieces = "▁t he ▁the an ▁a in on er ▁an nd ▁and se rv ▁s serv ▁serv ▁o".split(" ")
+    vocab |= {p: len(vocab) + i for i, p in enumerate(pieces)}
+    # as transformers converts a SentencePiece vocabulary: every pair of pieces that makes a piece, best piece first
+    merges = [m for p in pieces for m in sorted(((p[:k], p[k:]) for k in range(1, len(p)) if p[:k] in vocab and p[k:] in vocab),
+                                                key=lambda m: (vocab[m[0]], vocab[m[1]]))]
     tok = Tokenizer(models.BPE(vocab=vocab, merges=merges, byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     tok.normalizer = (normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]) if prefix
                       else normalizers.Replace(" ", "▁"))
@@ -91,9 +93,9 @@ ARCHS = {  # arch: (tokenizer, special tokens by role, model_type, extra config,
                   theta=1e6, tied=True, layers=2),
     "qwen3": dict(tok=lambda: bpe(QWEN2, False, CHAT, None), pre="qwen2", bos=None, eos="<|im_end|>", type="BF16", theta=1e6, layers=2,
                   head_dim=16),
-    "gemma2": dict(tok=lambda: spm(GEMMA, ["▁▁"], False), bos="<bos>", eos="<eos>", pad="<pad>", unk="<unk>", type="BF16", theta=1e4, tied=True,
+    "gemma2": dict(tok=lambda: spm(GEMMA, ["[multimodal]"], False), bos="<bos>", eos="<eos>", pad="<pad>", unk="<unk>", type="BF16", theta=1e4, tied=True,
                    layers=2, head_dim=16, window=8),
-    "gemma3": dict(tok=lambda: spm(GEMMA, ["▁▁"], False), bos="<bos>", eos="<eos>", pad="<pad>", unk="<unk>", type="BF16", theta=1e6, tied=True,
+    "gemma3": dict(tok=lambda: spm(GEMMA, ["[multimodal]"], False), bos="<bos>", eos="<eos>", pad="<pad>", unk="<unk>", type="BF16", theta=1e6, tied=True,
                    layers=7, head_dim=16, window=8),
     "phi3": dict(tok=lambda: spm(PHI, [], True), bos="<s>", eos="<|endoftext|>", unk="<unk>", type="F16", theta=1e4, layers=2),
     "bert": dict(tok=wordpiece, bos=None, eos=None, type="F32", layers=2),
@@ -346,6 +348,8 @@ class Maker:
             tc["chat_template"] = CHATML
         with open(os.path.join(path, "tokenizer_config.json"), "w") as f:
             json.dump(tc, f, indent=1)
+        with open(os.path.join(path, "vectors.json"), "w") as f:  # ours, not Hugging Face's: what `tokenizers` makes of texts
+            json.dump([{"text": t, "ids": self.tok.encode(t).ids} for t in VECTORS], f, indent=0)
         if self.arch in ("gemma3", "qwen2"):
             with open(os.path.join(path, "generation_config.json"), "w") as f:
                 json.dump({"do_sample": True, "temperature": 0.7, "top_k": 64, "top_p": 0.95,

@@ -445,6 +445,8 @@ int hf__read_eos(yyjson_val *root, struct model_desc *d, struct error *err)
             return error_set(err, STATUS_INVALID, "\"eos_token_id\" must be token ids below %zu", d->tokenizer.n_tokens);
         ids[n++] = (int32_t)yyjson_get_uint(v);
     }
+    if (d->tokenizer.eos == TOKEN_NONE && n)
+        d->tokenizer.eos = ids[n - count];
     d->tokenizer.eog = ids;
     d->tokenizer.n_eog = n;
     return 0;

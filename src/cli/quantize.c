@@ -141,9 +141,8 @@ const struct cli_command command_quantize = {
     .name = "quantize",
     .arguments = "IN.gguf OUT.gguf",
     .summary = "Write a GGUF model with its weights in another type.",
-    .details =
-        "Types: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q2_k_s q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m q6_k.\n"
-        "The names with _s, _m and _l are llama.cpp's mixes: a base type, with a better one for the output and a part\n"
-        "of attn_v and ffn_down. Rows that a type's blocks don't divide get the next larger type that fits.\n",
+    .details = "Types: f32 f16 bf16 q8_0 q4_0 q4_1 q5_0 q5_1 q2_k q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m q6_k.\n"
+               "The names with _s, _m and _l are llama.cpp's mixes: a base type, with a better one for the output and a part\n"
+               "of attn_v and ffn_down. Rows that a type's blocks don't divide get the next larger type that fits.\n",
     .run = run,
 };

@@ -12,11 +12,11 @@ static const struct {
     [MIX_BF16] = {"bf16", WEIGHT_BF16, 32},     [MIX_Q8_0] = {"q8_0", WEIGHT_Q8_0, 7},
     [MIX_Q4_0] = {"q4_0", WEIGHT_Q4_0, 2},      [MIX_Q4_1] = {"q4_1", WEIGHT_Q4_1, 3},
     [MIX_Q5_0] = {"q5_0", WEIGHT_Q5_0, 8},      [MIX_Q5_1] = {"q5_1", WEIGHT_Q5_1, 9},
-    [MIX_Q2_K] = {"q2_k", WEIGHT_Q2_K, 10},     [MIX_Q2_K_S] = {"q2_k_s", WEIGHT_Q2_K, 21},
-    [MIX_Q3_K_S] = {"q3_k_s", WEIGHT_Q3_K, 11}, [MIX_Q3_K_M] = {"q3_k_m", WEIGHT_Q3_K, 12},
-    [MIX_Q3_K_L] = {"q3_k_l", WEIGHT_Q3_K, 13}, [MIX_Q4_K_S] = {"q4_k_s", WEIGHT_Q4_K, 14},
-    [MIX_Q4_K_M] = {"q4_k_m", WEIGHT_Q4_K, 15}, [MIX_Q5_K_S] = {"q5_k_s", WEIGHT_Q5_K, 16},
-    [MIX_Q5_K_M] = {"q5_k_m", WEIGHT_Q5_K, 17}, [MIX_Q6_K] = {"q6_k", WEIGHT_Q6_K, 18},
+    [MIX_Q2_K] = {"q2_k", WEIGHT_Q2_K, 10},     [MIX_Q3_K_S] = {"q3_k_s", WEIGHT_Q3_K, 11},
+    [MIX_Q3_K_M] = {"q3_k_m", WEIGHT_Q3_K, 12}, [MIX_Q3_K_L] = {"q3_k_l", WEIGHT_Q3_K, 13},
+    [MIX_Q4_K_S] = {"q4_k_s", WEIGHT_Q4_K, 14}, [MIX_Q4_K_M] = {"q4_k_m", WEIGHT_Q4_K, 15},
+    [MIX_Q5_K_S] = {"q5_k_s", WEIGHT_Q5_K, 16}, [MIX_Q5_K_M] = {"q5_k_m", WEIGHT_Q5_K, 17},
+    [MIX_Q6_K] = {"q6_k", WEIGHT_Q6_K, 18},
 };
 
 bool quant_mix_parse(struct str name, enum quant_mix *out)
@@ -45,7 +45,7 @@ uint32_t quant_mix_file_type(enum quant_mix m)
 
 const char *quant_mix_known(void)
 {
-    return "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q2_k_s, q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, "
+    return "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, "
            "q5_k_m, q6_k";
 }
 
@@ -81,8 +81,6 @@ static enum weight_type for_attn_v(enum quant_mix mix, const struct quant_model 
     bool shared = m->n_head / m->n_head_kv >= 4;
     if (mix == MIX_Q2_K)
         t = shared ? WEIGHT_Q4_K : WEIGHT_Q3_K;
-    else if (mix == MIX_Q2_K_S && shared)
-        t = WEIGHT_Q4_K;
     else if (mix == MIX_Q3_K_M)
         t = layer < 2 ? WEIGHT_Q5_K : WEIGHT_Q4_K;
     else if (mix == MIX_Q3_K_L)
@@ -102,8 +100,6 @@ static enum weight_type for_ffn_down(enum quant_mix mix, uint32_t layer, uint32_
     switch (mix) {
     case MIX_Q2_K:
         return WEIGHT_Q3_K;
-    case MIX_Q2_K_S:
-        return layer < n / 8 ? WEIGHT_Q4_K : base;
     case MIX_Q3_K_M:
         return layer < n / 16 ? WEIGHT_Q5_K : WEIGHT_Q4_K;
     case MIX_Q3_K_L:

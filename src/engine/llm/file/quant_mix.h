@@ -22,7 +22,6 @@ enum quant_mix {
     MIX_Q5_0,
     MIX_Q5_1,
     MIX_Q2_K,
-    MIX_Q2_K_S,
     MIX_Q3_K_S,
     MIX_Q3_K_M,
     MIX_Q3_K_L,

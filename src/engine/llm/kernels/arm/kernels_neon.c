@@ -75,6 +75,10 @@ static inline vf v_lt_sel(vf a, vf b, vf x, vf y)
 {
     return vbslq_f32(vcltq_f32(a, b), x, y);
 }
+static inline vf v_swap(vf v) /* neighbours */
+{
+    return vrev64q_f32(v);
+}
 static inline float v_hmax(vf a)
 {
     return vmaxvq_f32(a);
@@ -86,6 +90,10 @@ static inline vf v_exp2i(vf y, vf n)
 static inline vf v_load_f16(const uint8_t *p)
 {
     return vcvt_f32_f16(vld1_f16((const __fp16 *)(const void *)p));
+}
+static inline void v_store_f16(uint16_t *p, vf v)
+{
+    vst1_f16((__fp16 *)(void *)p, vcvt_f16_f32(v));
 }
 static inline vf v_load_bf16(const uint8_t *p)
 {

@@ -76,6 +76,10 @@ static inline vf v_lt_sel(vf a, vf b, vf x, vf y)
 {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x);
 }
+static inline vf v_swap(vf v) /* neighbours */
+{
+    return _mm512_permute_ps(v, 0xb1);
+}
 static inline float v_hmax(vf a)
 {
     return _mm512_reduce_max_ps(a);
@@ -87,6 +91,10 @@ static inline vf v_exp2i(vf y, vf n)
 static inline vf v_load_f16(const uint8_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+static inline void v_store_f16(uint16_t *p, vf v)
+{
+    _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 static inline vf v_load_bf16(const uint8_t *p)
 {

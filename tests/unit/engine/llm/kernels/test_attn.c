@@ -190,6 +190,32 @@ static void values_out_of_range_are_clamped(void **state)
     cache_release(&c);
 }
 
+static void stores_agree(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (size_t d = 0; d < 5; d++) {
+            struct kv_layout l;
+            float k[256], v[256];
+            uint64_t seed = d;
+            assert_true(kv_layout((enum kv_type)t, 2, dims[d].dk, dims[d].dv, &l));
+            uint8_t *want = aligned(l.block_bytes), *got = aligned(l.block_bytes);
+            for (int i = 0; i < 256; i++) {
+                k[i] = next_float(&seed) * (i % 37 == 36 ? 1e6f : 3);
+                v[i] = next_float(&seed) * (i % 41 == 40 ? 1e-7f : 3);
+            }
+            for (size_t n = 0; KERNELS_ALL[n]; n++)
+                for (int odd = 0; odd < 3 && kernels_runnable(KERNELS_ALL[n]); odd++) {
+                    v[3] = odd == 1 ? INFINITY : odd == 2 ? NAN : 1;
+                    kernels_by_name("ref")->kv_store(&l, want, 1, 5, k, v);
+                    KERNELS_ALL[n]->kv_store(&l, got, 1, 5, k, v);
+                    assert_memory_equal(want, got, l.block_bytes);
+                }
+            free(want);
+            free(got);
+        }
+}
+
 static void geometry(void **state)
 {
     (void)state;
@@ -205,6 +231,7 @@ static void geometry(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tables_agree), cmocka_unit_test(near_float64),
-                                       cmocka_unit_test(values_out_of_range_are_clamped), cmocka_unit_test(geometry)};
+                                       cmocka_unit_test(values_out_of_range_are_clamped), cmocka_unit_test(stores_agree),
+                                       cmocka_unit_test(geometry)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -229,7 +229,7 @@ struct entries {
 /* One { key: ... value: ... }; a missing half is empty, as in protobuf. */
 static int pbtxt_entry(struct reader *r, const struct node *item, size_t i, void *ctx)
 {
-    static struct node nothing = {.kind = NODE_SCALAR, .quoted = true, .text = {"", 0}};
+    static const struct node nothing = {.kind = NODE_SCALAR, .quoted = true, .text = {"", 0}};
     const struct entries *e = ctx;
     (void)i;
     if (item->kind != NODE_MAP)

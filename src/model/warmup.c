@@ -3,7 +3,8 @@
  * Each configured request runs on every instance: with its own batch_size when it has one, else once for every batch size that the
  * batcher is likely to form (1, 2, 4, ... max, and the preferred ones). A warm-up that fails fails the load: it would have failed for
  * the first client. Data: zeros, pseudo-random numbers (the same at each load), or a file recorded below <model>/warmup/ that holds
- * the tensor of one row (or of the whole batch) as the binary extension sends it. */
+ * the tensor of one row (or of the whole batch) as the binary extension sends it. Shapes are those that requests will have in a
+ * batch: padded axes are padded (but for files), and a mask that clients may leave out is made as it will be for them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "base/status.h"
 #include "model/registry_priv.h"
 #include "os/clock.h"
+#include "tensor/pad.h"
 
 #define WARMUP_FILE_BYTES (256u << 20)
 
@@ -37,6 +39,18 @@ static void shape_of(const struct contract *c, size_t i, const struct config_war
         else if (out->dim[d] < 0)
             out->dim[d] = 1;
     }
+}
+
+/* The same as a batch will have it, and as given. */
+static void padded_shape_of(const struct contract *c, size_t i, const struct config_warmup *w, uint32_t rows,
+                            struct shape *given, struct shape *padded)
+{
+    const struct config_warmup_input *in = input_named(w, c->c.inputs[i].name);
+    shape_of(c, i, in, rows, given);
+    if (in && in->kind == WARMUP_FILE)
+        *padded = *given;
+    else
+        contract_padded(c, i, given, padded);
 }
 
 /* Random values that no model chokes on: small whole numbers for integers, [0, 1) for floats. */
@@ -94,6 +108,28 @@ static int file_fill(struct registry *r, const struct repo_model *m, const struc
     return rc;
 }
 
+/* The mask of another input, which the request left out: ones over that input's own length. */
+static int make_mask(const struct contract *c, size_t i, const struct config_warmup *w, uint32_t rows, struct tensor *out,
+                     struct error *err)
+{
+    size_t of = (size_t)c->in[i].mask_of, bytes;
+    struct shape given, padded;
+    padded_shape_of(c, of, w, rows, &given, &padded);
+    int axis = c->in[of].pad[0].axis;
+    int64_t n = rows, length = given.dim[axis];
+    out->shape = (struct shape){.rank = 2, .dim = {n, padded.dim[axis]}};
+    if (!tensor_bytes(out->dtype, &out->shape, &bytes))
+        return error_set(err, STATUS_INVALID, "the warm-up shape of input \"%.*s\" is too large", STR_ARG(out->name));
+    struct slab *s = slab_create(bytes ? bytes : 1);
+    if (!s)
+        return error_set(err, STATUS_NOMEM, "no memory for warm-up data");
+    s->n = bytes;
+    int rc = pad_mask(out->dtype, &n, &length, 1, n, padded.dim[axis], s->data, bytes, err);
+    out->data = slice_of(s, 0, bytes);
+    slab_unref(s);
+    return rc;
+}
+
 static int make_input(struct registry *r, const struct repo_model *m, const struct contract *c, size_t i,
                       const struct config_warmup *w, uint32_t rows, struct tensor *out, struct error *err)
 {
@@ -103,11 +139,14 @@ static int make_input(struct registry *r, const struct repo_model *m, const stru
     size_t bytes = 0;
     uint64_t elements = 0;
     *out = (struct tensor){.name = io->name, .dtype = io->dtype};
+    if (!in && c->in[i].mask_of >= 0)
+        return make_mask(c, i, w, rows, out, err);
     if (!in && io->optional) {
         out->dtype = DTYPE_INVALID;
         return 0;
     }
-    shape_of(c, i, in, rows, &out->shape);
+    struct shape given;
+    padded_shape_of(c, i, w, rows, &given, &out->shape);
     bool strings = io->dtype == DTYPE_BYTES;
     if (!shape_elements(&out->shape, &elements) || (!strings && !tensor_bytes(io->dtype, &out->shape, &bytes)))
         return error_set(err, STATUS_INVALID, "the warm-up shape of input \"%.*s\" is too large", STR_ARG(io->name));

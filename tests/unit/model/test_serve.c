@@ -308,6 +308,40 @@ static void padding(void **state)
     assert_in_range(most, 2, 4); /* different lengths shared a batch */
 }
 
+static int64_t warm_shape[2][2]; /* of ids and mask in the last run before READY */
+static int32_t warm_mask[8];
+
+static int run_seen(struct engine_instance *i, struct engine_run *run, struct error *err)
+{
+    for (int k = 0; k < 2; k++)
+        memcpy(warm_shape[k], run->inputs[k].shape.dim, sizeof warm_shape[k]);
+    memcpy(warm_mask, run->inputs[1].data.p, MIN_OF(run->inputs[1].data.n, sizeof warm_mask));
+    return engine_fake.run(i, run, err);
+}
+
+/* A warm-up request of length 3 runs as clients' requests of length 3 will: padded to 4, with the mask made. */
+static void warm_up_is_padded(void **state)
+{
+    struct world *w = *state;
+    struct engine_ops ops = engine_fake;
+    const struct engine_ops *const engines[] = {&ops, NULL};
+    ops.run = run_seen;
+    w->o.engines = engines;
+    put(w, "text/1/model.fake",
+        "input = ids INT32 [-1,len]\ninput = mask INT32 [-1,len]\noutput = sum INT32 [-1,1] row_sum mask\n");
+    put(w, "text/model.yaml",
+        "max_batch_size: 4\ninput:\n  - name: ids\n    padding: {axis: 1, buckets: [4, 8], mask_input: mask}\n  - name: mask\n"
+        "model_warmup:\n  - {name: w, batch_size: 2, inputs: {ids: {data_type: TYPE_INT32, dims: [3], zero_data: true}}}\n");
+    world_start(w);
+    assert_true(registry_ready(w->r));
+    static const int64_t shapes[2][2] = {{2, 4}, {2, 4}};
+    static const int32_t mask[8] = {1, 1, 1, 0, 1, 1, 1, 0};
+    assert_memory_equal(warm_shape, shapes, sizeof shapes);
+    assert_memory_equal(warm_mask, mask, sizeof mask);
+    world_release(w); /* before `ops` goes */
+    world_init(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -319,6 +353,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(index_and_readiness, setup, teardown),
         cmocka_unit_test_setup_teardown(lax_readiness, setup, teardown),
         cmocka_unit_test_setup_teardown(padding, setup, teardown),
+        cmocka_unit_test_setup_teardown(warm_up_is_padded, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

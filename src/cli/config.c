@@ -5,9 +5,8 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/config_args.h"
+#include "cli/model_file.h"
 #include "conf/config.h"
-#include "conf/model_config.h"
-#include "conf/node.h"
 
 static int print_all(struct buf *text)
 {
@@ -37,45 +36,15 @@ static int print_effective(const struct cli_config *args)
     return print_all(&text);
 }
 
-static bool ends(const char *path, const char *suffix)
-{
-    return str_ends(str_of(path), str_of(suffix));
-}
-
-static int convert(const char *path, struct arena *arena, struct error *err, struct buf *out)
-{
-    struct model_config c;
-    struct buf text;
-    buf_init(&text);
-    model_config_init(&c);
-    int rc = cli_read_file(path, NODE_TEXT_MAX, &text, err);
-    if (rc == 0 && (ends(path, ".yaml") || ends(path, ".yml")))
-        rc = model_config_from_yaml(buf_str(&text), path, arena, &c, err);
-    else if (rc == 0 && ends(path, ".json"))
-        rc = model_config_from_json(buf_str(&text), path, arena, &c, err);
-    else if (rc == 0)
-        rc = model_config_from_pbtxt(buf_str(&text), path, arena, &c, err);
-    if (rc == 0) {
-        model_config_render_json(&c, out);
-        buf_append_c(out, '\n');
-    }
-    for (size_t i = 0; rc == 0 && i < c.n_warnings; i++)
-        fprintf(stderr, "warning: %.*s\n", STR_ARG(c.warnings[i]));
-    buf_release(&text);
-    return rc;
-}
-
 static int print_model(const char *path)
 {
-    struct arena arena;
     struct error err = {0};
     struct buf out;
-    arena_init(&arena, 65536, 0);
     buf_init(&out);
-    int rc = convert(path, &arena, &err, &out);
-    arena_release(&arena);
-    if (rc == 0)
+    if (cli_model_config_json(path, &out, &err) == 0) {
+        buf_append_c(&out, '\n');
         return print_all(&out);
+    }
     buf_release(&out);
     return cli_fail("%s", err.text);
 }

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/kserve.h"
+#include "cli/model_file.h"
 #include "cli/table.h"
 #include "wire/json.h"
 
@@ -79,20 +80,20 @@ static int list(struct http_client *c, const struct options *o)
 
 /* ---- load, unload ---- */
 
-/* The body of a load: {"parameters":{"config":"<the file's JSON as a string>"}}, or empty. */
+/* The body of a load: {"parameters":{"config":"<the configuration's JSON as a string>"}}, or empty. */
 static int load_body(const char *file, struct buf *out, struct error *err)
 {
-    struct buf text;
+    struct buf config;
     if (!file)
         return 0;
-    buf_init(&text);
-    int rc = cli_read_file(file, 4 << 20, &text, err);
+    buf_init(&config);
+    int rc = cli_model_config_json(file, &config, err);
     if (rc == 0) {
         buf_append_z(out, "{\"parameters\":{\"config\":");
-        buf_append_json_str(out, buf_str(&text));
+        buf_append_json_str(out, buf_str(&config));
         buf_append_z(out, "}}");
     }
-    buf_release(&text);
+    buf_release(&config);
     return rc;
 }
 
@@ -220,8 +221,7 @@ static int run(const struct cli_command *self, int argc, char **argv)
          .type = CLI_STRING,
          .out = &o.config,
          .value = "FILE",
-         .help =
-             "load: use this model configuration (Triton's JSON; see `inferd config --model`) instead of the repository's."},
+         .help = "load: use this model configuration (model.yaml, config.pbtxt or JSON) instead of the repository's."},
         {.name = "wait", .type = CLI_BOOL, .out = &o.wait, .help = "load, unload: until it is done (the default; --no-wait)."},
         {.name = "json", .type = CLI_BOOL, .out = &o.json, .help = "list, stats: the server's JSON."},
     };

@@ -301,14 +301,15 @@ static void put_warmups(struct buf *out, const struct model_config *c)
 
 void model_config_render_json(const struct model_config *c, struct buf *out)
 {
-    bool batches = c->max_batch_size > 0 && c->batching >= CONFIG_BATCHING_FIXED;
+    bool batches = c->max_batch_size != 0 && c->batching >= CONFIG_BATCHING_FIXED;
     buf_append_c(out, '{');
     put_str(out, "name", c->name);
     put_str(out, "platform", c->platform);
     put_str(out, "backend", c->backend);
     put_raw(out, "runtime", "\"\"");
     put_version_policy(out, c);
-    put_u64(out, "max_batch_size", c->max_batch_size > 0 ? (uint64_t)c->max_batch_size : 0);
+    if (c->max_batch_size >= 0) /* unset only in a file's own configuration; the effective one has it */
+        put_u64(out, "max_batch_size", (uint64_t)c->max_batch_size);
     put_ios(out, "input", c->inputs, c->n_inputs, true);
     put_ios(out, "output", c->outputs, c->n_outputs, false);
     put_raw(out, "batch_input", "[]");

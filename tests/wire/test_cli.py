@@ -14,6 +14,7 @@ import termios
 
 import numpy as np
 import pytest
+import requests
 import soundfile
 from PIL import Image
 
@@ -180,6 +181,21 @@ def test_models(server):
     ok("infer", "simple", "--random", url=server.url)
     stats = ok("models", "stats", "simple", url=server.url)
     assert re.search(r"^simple +1 +[1-9]\d* +0 ", stats, re.M)
+
+
+def test_load_with_a_configuration(server, tmp_path):
+    config = lambda: requests.get(server.url + "/v2/models/echo/config").json()
+    for name, text, batch in (("c.yaml", "max_batch_size: 3\ndefault_deadline_ms: 70\n", 3), ("d.yaml", "max_queue_rows: 9\n", 32), ("config.pbtxt", "max_batch_size: 5", 5),
+                              ("c.json", '{"max_batch_size": 7}', 7)):
+        (tmp_path / name).write_text(text)
+        assert ok("models", "load", "echo", "--config", tmp_path / name, url=server.url) == "echo: loaded\n"
+        assert config()["max_batch_size"] == batch
+        assert ("default_deadline_ms" in config()["parameters"]) == (batch == 3)
+    (tmp_path / "c.yaml").write_text("max_batch: 3\n")
+    refused(1, "c.yaml:1: unknown field 'max_batch'; did you mean 'max_batch_size'?", "models", "load", "echo", "--config", tmp_path / "c.yaml",
+            url=server.url)
+    ok("models", "load", "echo", url=server.url)
+    assert config()["max_batch_size"] == 32
 
 
 # ---- infer ----

@@ -201,7 +201,7 @@ static void nothing_given(void **state)
         buf_z(&json),
         "{\"name\":\"\",\"platform\":\"\",\"backend\":\"\",\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versions\":1}"
         "},"
-        "\"max_batch_size\":0,\"input\":[],\"output\":[],\"batch_input\":[],\"batch_output\":[],\"optimization\":{\"priority\":"
+        "\"input\":[],\"output\":[],\"batch_input\":[],\"batch_output\":[],\"optimization\":{\"priority\":"
         "\"PRIORITY_DEFAULT\",\"input_pinned_memory\":{\"enable\":true},\"output_pinned_memory\":{\"enable\":true},"
         "\"gather_kernel_buffer_threshold\":0,\"eager_batching\":false},\"instance_group\":[{\"name\":\"\",\"kind\":\"KIND_"
         "CPU\","
@@ -299,6 +299,26 @@ static void our_own_settings(void **state)
                            "1.2.0") "input { name: \"ids.x\" } input { name: \"mask\" optional: true } output { name: \"y\" }");
     check_ours(&l.c);
     unload(&l);
+}
+
+/* What a file does not say stays unsaid in its JSON, so that it can be sent with a load. */
+static void unset_stays_unset(void **state)
+{
+    (void)state;
+    struct loaded l;
+    struct buf json = {0};
+    load(&l, model_config_from_yaml, "dynamic_batching: {preferred_batch_size: [4], max_queue_delay_microseconds: 9}\n");
+    assert_int_equal(l.c.max_batch_size, -1);
+    model_config_render_json(&l.c, &json);
+    unload(&l);
+    load(&l, model_config_from_json, buf_z(&json));
+    assert_int_equal(l.c.max_batch_size, -1);
+    assert_int_equal(l.c.batching, CONFIG_BATCHING_FIXED);
+    assert_int_equal(l.c.preferred_batch_size[0], 4);
+    assert_int_equal(l.c.max_queue_delay_us, 9);
+    assert_int_equal(l.c.version_policy, VERSION_POLICY_LATEST);
+    unload(&l);
+    buf_release(&json);
 }
 
 /* Padding without an axis is of every dynamic axis, and stays that in the JSON that clients see. */
@@ -453,7 +473,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_three_spellings), cmocka_unit_test(nothing_given),         cmocka_unit_test(batching_choice),
         cmocka_unit_test(our_own_settings),    cmocka_unit_test(unknown_and_unserved),  cmocka_unit_test(values),
-        cmocka_unit_test(protobuf_spellings),  cmocka_unit_test(padding_of_every_axis), cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(protobuf_spellings),  cmocka_unit_test(padding_of_every_axis), cmocka_unit_test(unset_stays_unset),
+        cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

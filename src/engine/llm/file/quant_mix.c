@@ -119,7 +119,7 @@ static enum weight_type for_attn_output(enum quant_mix mix, enum weight_type bas
     return mix == MIX_Q2_K ? WEIGHT_Q3_K : mix == MIX_Q3_K_M ? WEIGHT_Q4_K : mix == MIX_Q3_K_L ? WEIGHT_Q5_K : base;
 }
 
-/* A type whose blocks divide the rows. Where llama.cpp takes IQ4_NL, which inferd doesn't have, Q4_0 of the same size. */
+/* A type whose blocks divide the rows. */
 static enum weight_type that_fits(enum weight_type t, uint64_t cols)
 {
     if (cols % weight_type_info((uint32_t)t)->block_elems == 0)

@@ -2,7 +2,7 @@
  *
  *   bench_llm_logits MODEL.gguf logits OUT THREADS CHUNK ID...  f32[n][n_vocab] logits of every position, teacher-forced
  *   bench_llm_logits MODEL.gguf greedy N THREADS TEXT           N greedy tokens behind TEXT (control tokens are recognised), tokens/s
- *   bench_llm_logits MODEL.gguf tokens TEXT                     the ids of TEXT */
+ *   bench_llm_logits MODEL.gguf tokens FILE SPECIAL             the ids of each text of FILE (texts end in a NUL byte), a line each */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +106,27 @@ static void greedy(struct rig *r, uint32_t n, const char *text)
     token_list_release(&l);
 }
 
+static void print_tokens(const struct rig *r, const char *file, bool special)
+{
+    FILE *f = fopen(file, "rb");
+    char *line = NULL;
+    size_t cap = 0;
+    for (ssize_t n; f && (n = getdelim(&line, &cap, 0, f)) > 0;) {
+        struct token_list l = {0};
+        struct error err = {0};
+        struct text_span span = {{line, (size_t)n - (line[n - 1] == 0)}, special};
+        if (tokenizer_encode(r->tokenizer, &span, 1, false, 0, &l, &err) < 0)
+            die(&err);
+        for (size_t i = 0; i < l.n; i++)
+            printf("%s%d", i ? " " : "", l.v[i]);
+        printf("\n");
+        token_list_release(&l);
+    }
+    free(line);
+    if (f)
+        fclose(f);
+}
+
 int main(int argc, char **argv)
 {
     struct rig r = {0};
@@ -120,13 +141,9 @@ int main(int argc, char **argv)
     } else if (argc == 6 && strcmp(argv[2], "greedy") == 0) {
         rig_open(&r, argv[1], (unsigned)atoi(argv[4]));
         greedy(&r, (uint32_t)atoi(argv[3]), argv[5]);
-    } else if (argc == 4 && strcmp(argv[2], "tokens") == 0) {
+    } else if (argc == 5 && strcmp(argv[2], "tokens") == 0) {
         rig_open(&r, argv[1], 1);
-        struct token_list l = encode(&r, argv[3]);
-        for (size_t i = 0; i < l.n; i++)
-            printf("%s%d", i ? " " : "", l.v[i]);
-        printf("\n");
-        token_list_release(&l);
+        print_tokens(&r, argv[3], atoi(argv[4]) != 0);
     } else {
         fprintf(stderr, "usage: see the top of bench/llm_logits.c\n");
         return 2;

@@ -53,7 +53,8 @@ static int copy_tokens(struct tokenizer *t, const struct tokenizer_spec *s, stru
         const char *text = arena_strdup(&t->arena, s->tokens[i]);
         if (!text)
             return error_set(err, STATUS_NOMEM, "no memory for a vocabulary of %zu tokens", s->n_tokens);
-        *v = (struct vocab_token){.text = {text, s->tokens[i].n}, .score = s->scores ? s->scores[i] : 0,
+        *v = (struct vocab_token){.text = {text, s->tokens[i].n},
+                                  .score = s->scores ? s->scores[i] : 0,
                                   .type = s->types ? (enum token_type)s->types[i] : TOKEN_NORMAL};
         v->bytes = v->text;
         t->longest_text = MAX_OF(t->longest_text, v->text.n);
@@ -64,7 +65,10 @@ static int copy_tokens(struct tokenizer *t, const struct tokenizer_spec *s, stru
     return 0;
 }
 
-static bool is_special(enum token_type type) { return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED || type == TOKEN_UNKNOWN; }
+static bool is_special(enum token_type type)
+{
+    return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED || type == TOKEN_UNKNOWN;
+}
 
 struct special_entry {
     size_t len;
@@ -109,12 +113,12 @@ static int check_ids(const struct tokenizer_spec *s, struct error *err)
     const struct {
         const char *name;
         int32_t id;
-    } ids[] = {{"bos", s->bos}, {"eos", s->eos}, {"eot", s->eot}, {"eom", s->eom}, {"unk", s->unk},
+    } ids[] = {{"bos", s->bos}, {"eos", s->eos}, {"eot", s->eot}, {"eom", s->eom},  {"unk", s->unk},
                {"sep", s->sep}, {"pad", s->pad}, {"cls", s->cls}, {"mask", s->mask}};
     for (size_t i = 0; i < COUNT_OF(ids); i++)
         if (ids[i].id < TOKEN_NONE || (ids[i].id >= 0 && (size_t)ids[i].id >= s->n_tokens))
-            return error_set(err, STATUS_INVALID, "tokenizer: %s token id %d is outside the vocabulary of %zu tokens", ids[i].name,
-                             ids[i].id, s->n_tokens);
+            return error_set(err, STATUS_INVALID, "tokenizer: %s token id %d is outside the vocabulary of %zu tokens",
+                             ids[i].name, ids[i].id, s->n_tokens);
     for (size_t i = 0; i < s->n_eog; i++)
         if (s->eog[i] < 0 || (size_t)s->eog[i] >= s->n_tokens)
             return error_set(err, STATUS_INVALID, "tokenizer: end-of-generation id %d is outside the vocabulary", s->eog[i]);
@@ -136,7 +140,8 @@ static int setup_spm(struct tokenizer *t, struct error *err)
             memcpy(name, v->text.p, 6);
             name[6] = 0;
             char *end;
-            byte = name[0] == '<' && name[1] == '0' && name[2] == 'x' && name[5] == '>' ? (unsigned)strtoul(name + 3, &end, 16) : 256;
+            byte = name[0] == '<' && name[1] == '0' && name[2] == 'x' && name[5] == '>' ? (unsigned)strtoul(name + 3, &end, 16)
+                                                                                        : 256;
             char *one = byte < 256 ? arena_alloc(&t->arena, 1) : NULL;
             if (byte > 255 || !one)
                 return error_set(err, STATUS_INVALID, "tokenizer: byte token %zu is not of the form <0xNN>", i);
@@ -150,7 +155,8 @@ static int setup_spm(struct tokenizer *t, struct error *err)
         if (!p)
             return error_set(err, STATUS_NOMEM, "no memory for the vocabulary");
         for (size_t k = 0; k < v->text.n;) {
-            bool space = v->text.n - k >= 3 && memcmp(v->text.p + k, "\xe2\x96\x81", 3) == 0 && v->type == TOKEN_NORMAL;
+            bool space = v->text.n - k >= 3 && memcmp(v->text.p + k, "\xe2\x96\x81", 3) == 0 &&
+                         (v->type == TOKEN_NORMAL || v->type == TOKEN_USER_DEFINED);
             p[n++] = space ? ' ' : v->text.p[k];
             k += space ? 3 : 1;
         }
@@ -180,8 +186,8 @@ static int setup(struct tokenizer *t, const struct tokenizer_spec *s, struct err
     case TOKENIZER_BPE:
         t->pre = pre_rules_find(s->pre);
         if (!t->pre)
-            return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer: pre-tokeniser \"%.*s\" is not supported; known: %s", STR_ARG(s->pre),
-                             pre_rules_known());
+            return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer: pre-tokeniser \"%.*s\" is not supported; known: %s",
+                             STR_ARG(s->pre), pre_rules_known());
         return tokenizer__bpe_setup(t, s, err);
     case TOKENIZER_SPM:
         return setup_spm(t, err);
@@ -195,9 +201,16 @@ int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, 
     struct tokenizer *t = calloc(1, sizeof *t);
     if (!t)
         return error_set(err, STATUS_NOMEM, "no memory for a tokenizer");
-    *t = (struct tokenizer){.model = spec->model, .bos = spec->bos, .eos = spec->eos, .unk = spec->unk, .sep = spec->sep,
-                            .cls = spec->cls, .add_bos = spec->add_bos, .add_eos = spec->add_eos,
-                            .add_space_prefix = spec->add_space_prefix, .ignore_merges = spec->ignore_merges,
+    *t = (struct tokenizer){.model = spec->model,
+                            .bos = spec->bos,
+                            .eos = spec->eos,
+                            .unk = spec->unk,
+                            .sep = spec->sep,
+                            .cls = spec->cls,
+                            .add_bos = spec->add_bos,
+                            .add_eos = spec->add_eos,
+                            .add_space_prefix = spec->add_space_prefix,
+                            .ignore_merges = spec->ignore_merges,
                             .remove_extra_whitespaces = spec->remove_extra_whitespaces};
     arena_init(&t->arena, 1u << 16, 0);
     map_init(&t->by_text, 0x746f6b656e);
@@ -226,8 +239,8 @@ struct encoding {
     const struct tokenizer *t;
     struct token_list *out;
     size_t max_tok;
-    struct buf plain;  /* text since the last special token */
-    bool after_special;/* or at the beginning */
+    struct buf plain;   /* text since the last special token */
+    bool after_special; /* or at the beginning */
     struct error *err;
 };
 
@@ -237,9 +250,9 @@ static int flush(struct encoding *e)
         return error_set(e->err, STATUS_NOMEM, "out of memory while tokenising");
     if (!e->plain.n)
         return 0;
-    int rc = e->t->model == TOKENIZER_BPE
-                 ? tokenizer__bpe(e->t, buf_str(&e->plain), e->max_tok, e->out, e->err)
-                 : tokenizer__spm(e->t, buf_str(&e->plain), e->t->add_space_prefix && e->after_special, e->max_tok, e->out, e->err);
+    int rc = e->t->model == TOKENIZER_BPE ? tokenizer__bpe(e->t, buf_str(&e->plain), e->max_tok, e->out, e->err)
+                                          : tokenizer__spm(e->t, buf_str(&e->plain), e->t->add_space_prefix && e->after_special,
+                                                           e->max_tok, e->out, e->err);
     buf_clear(&e->plain);
     e->after_special = false;
     return rc;
@@ -305,10 +318,22 @@ int tokenizer_encode(const struct tokenizer *t, const struct text_span *spans, s
 
 /* ---- questions ---- */
 
-size_t tokenizer_size(const struct tokenizer *t) { return t->n_tokens; }
-int32_t tokenizer_bos(const struct tokenizer *t) { return t->bos; }
-int32_t tokenizer_eos(const struct tokenizer *t) { return t->eos; }
-int32_t tokenizer_find(const struct tokenizer *t, struct str text) { return tokenizer__find(t, text); }
+size_t tokenizer_size(const struct tokenizer *t)
+{
+    return t->n_tokens;
+}
+int32_t tokenizer_bos(const struct tokenizer *t)
+{
+    return t->bos;
+}
+int32_t tokenizer_eos(const struct tokenizer *t)
+{
+    return t->eos;
+}
+int32_t tokenizer_find(const struct tokenizer *t, struct str text)
+{
+    return tokenizer__find(t, text);
+}
 
 struct str tokenizer_bytes(const struct tokenizer *t, int32_t id, bool special)
 {

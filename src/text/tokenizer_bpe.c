@@ -11,7 +11,10 @@
 
 /* ---- GPT-2's alphabet: printable bytes are themselves, the others follow from U+0100 ---- */
 
-static bool prints_as_itself(unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; }
+static bool prints_as_itself(unsigned b)
+{
+    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+}
 
 static int32_t char_of_byte(unsigned byte)
 {
@@ -65,14 +68,18 @@ static struct merge *slot_of(const struct tokenizer *t, uint64_t pair)
     }
 }
 
-static uint64_t pair_of(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
+static uint64_t pair_of(int32_t left, int32_t right)
+{
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
 
 /* "left right": the first space behind the first byte separates, since a text of the alphabet has none. */
 static int add_merge(struct tokenizer *t, struct str text, uint32_t rank, struct buf *joined, struct error *err)
 {
     const char *space = text.n > 2 ? memchr(text.p + 1, ' ', text.n - 1) : NULL;
     if (!space)
-        return error_set(err, STATUS_INVALID, "tokenizer: merge %u \"%.*s\" is not two texts with a space between", rank, STR_ARG(text));
+        return error_set(err, STATUS_INVALID, "tokenizer: merge %u \"%.*s\" is not two texts with a space between", rank,
+                         STR_ARG(text));
     struct str left = {text.p, (size_t)(space - text.p)}, right = {space + 1, text.n - left.n - 1};
     buf_clear(joined);
     buf_append_str(joined, left);
@@ -81,7 +88,8 @@ static int add_merge(struct tokenizer *t, struct str text, uint32_t rank, struct
         return error_set(err, STATUS_NOMEM, "no memory for the merges");
     int32_t l = tokenizer__find(t, left), r = tokenizer__find(t, right), both = tokenizer__find(t, buf_str(joined));
     if (l == TOKEN_NONE || r == TOKEN_NONE || both == TOKEN_NONE)
-        return error_set(err, STATUS_INVALID, "tokenizer: merge %u \"%.*s\" names a token that the vocabulary has not", rank, STR_ARG(text));
+        return error_set(err, STATUS_INVALID, "tokenizer: merge %u \"%.*s\" names a token that the vocabulary has not", rank,
+                         STR_ARG(text));
     struct merge *m = slot_of(t, pair_of(l, r));
     if (m->pair == UINT64_MAX)
         *m = (struct merge){pair_of(l, r), rank, both};
@@ -158,10 +166,10 @@ static int encode_piece(const struct tokenizer *t, struct str piece, size_t max_
                                    i + 1 < m.n_sym ? i + 1 : UINT32_MAX};
     merger_run(&m);
     for (uint32_t i = 0; rc == 0 && i != UINT32_MAX; i = m.sym[i].next) {
-        id = m.sym[i].id != TOKEN_NONE ? m.sym[i].id : t->unk;
-        rc = id == TOKEN_NONE ? error_set(err, STATUS_INVALID, "the vocabulary has no token for byte 0x%02x and no unknown token",
-                                          (unsigned char)piece.p[m.sym[i].at])
-                              : tokenizer__push(out, id, max_tok, err);
+        /* A byte without a token is left out, as llama.cpp and Hugging Face's BPE do. Never the unknown token: SmolLM2's is its
+         * end-of-text token, which must not come from anybody's text. */
+        if (m.sym[i].id != TOKEN_NONE)
+            rc = tokenizer__push(out, m.sym[i].id, max_tok, err);
     }
     merger_release(&m);
     return rc;

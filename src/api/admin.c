@@ -10,6 +10,7 @@ void api__metrics(struct api *a, struct http_request *r, struct api_call *call)
     (void)call;
     buf_init(&out);
     metrics_render(a->o.metrics, &out);
+    api__render_engines(a, &out);
     if (atomic_load_explicit(&a->triton_metrics, memory_order_relaxed))
         api__render_triton(a, &out);
     struct slice body = api__slice_from_buf(&out);

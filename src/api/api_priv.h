@@ -60,6 +60,10 @@ void api__admin_log_level(struct api *a, struct http_request *r, struct api_call
 
 /* Append the nv_inference_* families for every ready version. */
 void api__render_triton(struct api *a, struct buf *out);
+/* Append the series that the engines of ready versions render themselves (engine_ops.metrics). */
+void api__render_engines(struct api *a, struct buf *out);
+/* Join texts of TYPE lines with their samples so that each family stands once. */
+void api__merge_metrics(const struct str *texts, size_t n, struct buf *out);
 
 /* Reply with `body`, which is released. A failed (out of memory) body becomes 503. */
 void api__reply_json(struct http_request *r, int http_status, struct buf *body);

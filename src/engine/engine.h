@@ -45,6 +45,7 @@ struct engine_contract {
 /* Parameters of a load; all borrowed for the call only. */
 struct engine_load {
     const char *name;     /* model name, for messages and profiling */
+    const char *version;  /* its version, for the labels of series; NULL where none is served (a check) */
     int dir_fd;           /* the version folder, opened beneath the repository; files are opened from here only */
     const char *dir_path; /* the same folder as a path, for libraries that cannot take an fd; not for messages */
     const char *file;     /* file inside the folder: "model.onnx", "model.gguf" */

@@ -130,6 +130,7 @@ int version_build(struct model_version *v, const struct version_spec *spec, stru
     cfg->instances_min = cfg->instances_min ? cfg->instances_min : 1;
     cfg->instances_max = MAX_OF(cfg->instances_max, cfg->instances_min);
     load.name = v->model.p;
+    load.version = v->name.p;
     int rc = engine_options(v, &load, err);
     if (!rc)
         rc = v->ops->load(spec->engine, &load, &v->engine, err);

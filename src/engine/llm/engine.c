@@ -198,6 +198,7 @@ static int load(struct engine *e, const struct engine_load *spec, struct engine_
     if (!m)
         return error_set(err, STATUS_NOMEM, "no memory for a model");
     snprintf(m->name, sizeof m->name, "%s", spec->name);
+    snprintf(m->labels, sizeof m->labels, "model=\"%s\",version=\"%s\"", m->name, spec->version ? spec->version : "");
     m->log = spec->log;
     m->hash_seed = os_random_u64();
     m->next_id = 1;

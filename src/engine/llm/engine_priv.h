@@ -104,7 +104,8 @@ struct token_usage request_usage(const struct request *r);
 /* ---- the model ---- */
 
 struct engine_model {
-    char name[160];
+    char name[132];
+    char labels[320]; /* of all its series: model="...",version="..." */
     struct llm_options options;
     struct logger *log;
     struct engine_contract contract;

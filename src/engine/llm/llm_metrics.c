@@ -1,4 +1,4 @@
-/* llm_metrics.c: the engine's own series in the Prometheus text format. One model a call; labels are the model's name. */
+/* llm_metrics.c: the engine's own series in the Prometheus text format. One model a call; labels are the model's name and version. */
 #include "engine/llm/engine_priv.h"
 #include "base/size.h"
 
@@ -28,36 +28,33 @@ void llm_observe_tokens(struct llm_histogram *h, uint32_t tok)
     observe(h, tokens, COUNT_OF(tokens), tok);
 }
 
-static void put_histogram(struct buf *out, const char *model, const char *name, const struct llm_histogram *h,
+static void put_histogram(struct buf *out, const char *labels, const char *name, const struct llm_histogram *h,
                           const double *bounds, size_t n)
 {
     uint64_t below = 0;
     buf_printf(out, "# TYPE inferd_llm_%s histogram\n", name);
     for (size_t i = 0; i < n; i++) {
         below += h->counts[i];
-        buf_printf(out, "inferd_llm_%s_bucket{model=\"%s\",le=\"%g\"} %llu\n", name, model, bounds[i],
-                   (unsigned long long)below);
+        buf_printf(out, "inferd_llm_%s_bucket{%s,le=\"%g\"} %llu\n", name, labels, bounds[i], (unsigned long long)below);
     }
-    buf_printf(out, "inferd_llm_%s_bucket{model=\"%s\",le=\"+Inf\"} %llu\n", name, model, (unsigned long long)h->n);
-    buf_printf(out, "inferd_llm_%s_sum{model=\"%s\"} %.9g\ninferd_llm_%s_count{model=\"%s\"} %llu\n", name, model, h->sum, name,
-               model, (unsigned long long)h->n);
+    buf_printf(out, "inferd_llm_%s_bucket{%s,le=\"+Inf\"} %llu\n", name, labels, (unsigned long long)h->n);
+    buf_printf(out, "inferd_llm_%s_sum{%s} %.9g\ninferd_llm_%s_count{%s} %llu\n", name, labels, h->sum, name, labels,
+               (unsigned long long)h->n);
 }
 
-static void put(struct buf *out, const char *model, const char *type, const char *name, uint64_t v)
+static void put(struct buf *out, const char *labels, const char *type, const char *name, uint64_t v)
 {
-    buf_printf(out, "# TYPE inferd_llm_%s %s\ninferd_llm_%s{model=\"%s\"} %llu\n", name, type, name, model,
-               (unsigned long long)v);
+    buf_printf(out, "# TYPE inferd_llm_%s %s\ninferd_llm_%s{%s} %llu\n", name, type, name, labels, (unsigned long long)v);
 }
 
-static void put_finished(struct buf *out, const char *model, const struct llm_stats *s)
+static void put_finished(struct buf *out, const char *labels, const struct llm_stats *s)
 {
     static const char *const why[] = {NULL, "stop", "length", "cancelled"};
     buf_printf(out, "# TYPE inferd_llm_requests_finished_total counter\n");
     for (size_t i = TOKEN_FINISH_STOP; i < COUNT_OF(why); i++)
-        buf_printf(out, "inferd_llm_requests_finished_total{model=\"%s\",reason=\"%s\"} %llu\n", model, why[i],
+        buf_printf(out, "inferd_llm_requests_finished_total{%s,reason=\"%s\"} %llu\n", labels, why[i],
                    (unsigned long long)s->finished[i]);
-    buf_printf(out, "inferd_llm_requests_finished_total{model=\"%s\",reason=\"failed\"} %llu\n", model,
-               (unsigned long long)s->failed);
+    buf_printf(out, "inferd_llm_requests_finished_total{%s,reason=\"failed\"} %llu\n", labels, (unsigned long long)s->failed);
 }
 
 void llm_metrics(const struct engine_model *model, struct buf *out)
@@ -66,7 +63,7 @@ void llm_metrics(const struct engine_model *model, struct buf *out)
     os_mutex_lock(&m->lock);
     struct llm_stats s = m->stats;
     os_mutex_unlock(&m->lock);
-    const char *name = m->name;
+    const char *name = m->labels;
     put(out, name, "gauge", "requests_running", s.step.running);
     put(out, name, "gauge", "requests_waiting", s.step.waiting);
     put(out, name, "counter", "preemptions_total", s.step.preemptions);

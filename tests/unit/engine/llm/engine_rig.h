@@ -99,7 +99,7 @@ static void answer_wait(struct answer *a)
 static struct engine_model *rig_load(const char *file, const char *const *options)
 {
     struct engine_option list[8];
-    struct engine_load spec = {.name = "tiny", .file = file, .options = list};
+    struct engine_load spec = {.name = "tiny", .version = "1", .file = file, .options = list};
     struct engine_model *m = NULL;
     struct error err = {0};
     for (; options && options[spec.n_options * 2]; spec.n_options++)

@@ -81,7 +81,7 @@ static uint64_t metric(struct engine_model *m, const char *name)
     buf_init(&b);
     engine_llm.metrics(m, &b);
     char line[128];
-    snprintf(line, sizeof line, "\ninferd_llm_%s{model=\"tiny\"} ", name);
+    snprintf(line, sizeof line, "\ninferd_llm_%s{model=\"tiny\",version=\"1\"} ", name);
     const char *at = strstr(buf_z(&b), line);
     assert_non_null(at);
     uint64_t v = strtoull(at + strlen(line), NULL, 10);

@@ -137,8 +137,44 @@ static void test_preempted(void **state)
     (void)state;
 }
 
+/* More choices than may run: some are forked, some have to be admitted by themselves; each is as it is when there is room. */
+static void test_crowded_choices(void **state)
+{
+    const char *const roomy[] = {"threads", "1", NULL}, *const tight[] = {"threads", "1", "max_sequences", "4", NULL};
+    struct answer *want[8], *got[8];
+    int32_t prompt[8][40];
+    struct engine_model *m = rig_load("llama.gguf", roomy);
+    for (size_t i = 0; i < 8; i++) {
+        want[i] = answer_new();
+        rig_prompt(prompt[i], 20 + i, VOCAB, (uint32_t)i);
+        struct token_request r = rig_request(prompt[i], 20 + i, want[i]);
+        r.params.n = r.params.best_of = 3;
+        rig_submit(m, &r);
+        answer_wait(want[i]);
+    }
+    engine_llm.unload(m);
+    m = rig_load("llama.gguf", tight);
+    for (size_t i = 0; i < 8; i++) {
+        got[i] = answer_new();
+        struct token_request r = rig_request(prompt[i], 20 + i, got[i]);
+        r.params.n = r.params.best_of = 3;
+        rig_submit(m, &r);
+    }
+    for (size_t i = 0; i < 8; i++) {
+        answer_wait(got[i]);
+        assert_int_equal(3 * 24, got[i]->usage.generated_tok);
+        assert_same_answer(want[i], got[i]);
+        answer_free(want[i]);
+        answer_free(got[i]);
+    }
+    assert_int_equal(0, metric(m, "kv_blocks_used"));
+    engine_llm.unload(m);
+    (void)state;
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same), cmocka_unit_test(test_preempted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same), cmocka_unit_test(test_preempted),
+                                       cmocka_unit_test(test_crowded_choices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,7 +14,7 @@
 #define FLOAT_PAIRS(C) ((C) <= 4)
 #define PREFETCH_BYTES 4096 /* ahead, into the second-level cache: measured */
 #define PREFETCH_LEVEL 2
-#define WIDE_FROM_COLS 24 /* measured, see docs/internals/kernels.md */
+#define WIDE_FROM_COLS 64 /* measured, see docs/internals/kernels.md */
 
 typedef __m512 vf;
 typedef __m512i vi;

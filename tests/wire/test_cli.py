@@ -356,10 +356,10 @@ def test_bench_does_not_omit_what_a_stall_holds_up(tmp_path):
     write_fake(tmp_path, "stall", "input = X FP32 [1]\noutput = Y FP32 [1] copy X\nbatchable = false\nhang_every = 100\nhang_ms = 200\n")
     with Server(tmp_path) as server:
         r = bench(server, "stall", "--rate", "200", "--arrival", "constant", "-d", "4s")
-        assert 100e6 < r["latency_ns"]["p90"] < 220e6
-        assert r["latency_ns"]["p50"] < 60e6
+        assert 100e6 < r["latency_ns"]["p90"] < 400e6
+        assert r["latency_ns"]["p50"] < 100e6
         r = bench(server, "stall", "-d", "3s")
-        assert r["latency_ns"]["p50"] < 20e6 and r["latency_ns"]["p95"] < 100e6
+        assert r["latency_ns"]["p50"] < 50e6 and r["latency_ns"]["p95"] < 150e6
         assert r["corrected_ns"]["p95"] > 100e6  # the requests that the stalled connection did not send
         assert r["corrected_ns"]["count"] > r["latency_ns"]["count"]
 

@@ -33,14 +33,30 @@ struct infer_call {
 
 /* ---- headers ---- */
 
+/* A header that decides what the request means. Two of them are two readings, and a proxy in front may have checked the other one. */
+static int header_once(const struct http_request *r, const char *name, struct str *out, struct error *err)
+{
+    uint32_t seen = 0;
+    *out = (struct str){0};
+    for (size_t i = 0; i < r->n_headers; i++) {
+        if (!str_ieqz(r->headers[i].name, name))
+            continue;
+        if (seen++)
+            return error_set(err, STATUS_INVALID, "the header %s is there more than once; send it once", name);
+        *out = r->headers[i].value;
+    }
+    return 0;
+}
+
 /* What a body may call itself. curl -d sends the form type and Triton takes it; a multipart or text body is a mistake. */
 static int check_content_type(const struct http_request *r, struct error *err)
 {
     static const char *const accepted[] = {"application/json", "application/octet-stream", "application/x-www-form-urlencoded",
                                            "application/vnd.kserve+json"};
-    struct str rest = http_header_get(r, "content-type"), type;
-    if (!rest.p || !rest.n)
-        return 0;
+    struct str rest, type;
+    int rc = header_once(r, "Content-Type", &rest, err);
+    if (rc || !rest.n)
+        return rc;
     str_cut(&rest, ';', &type);
     type = str_trim(type);
     for (size_t i = 0; i < COUNT_OF(accepted); i++)
@@ -55,8 +71,11 @@ static int check_content_type(const struct http_request *r, struct error *err)
 static int set_deadline(struct infer_call *c, struct error *err)
 {
     const struct http_request *r = c->request;
-    struct str h = http_header_get(r, "x-inferd-timeout-ms");
+    struct str h;
     uint64_t ms, us = c->in.timeout_us, until = SCHED_NEVER, at;
+    int rc = header_once(r, "x-inferd-timeout-ms", &h, err);
+    if (rc)
+        return rc;
     if (h.p) {
         if (!str_to_u64(h, &ms) || ms == 0)
             return error_set(err, STATUS_INVALID,
@@ -146,9 +165,11 @@ static int place_tensors(struct infer_call *c, struct error *err)
 static int decode(struct infer_call *c, struct error *err)
 {
     struct http_request *r = c->request;
-    struct str json, header = http_header_get(r, "inference-header-content-length");
+    struct str json, header;
     struct slice tail;
     int rc = check_content_type(r, err);
+    if (rc == 0)
+        rc = header_once(r, "Inference-Header-Content-Length", &header, err);
     if (rc == 0)
         rc = infer_json_split(header, r->body, &json, &tail, err);
     if (rc == 0)

@@ -44,7 +44,7 @@ void api__ready(struct api *a, struct http_request *r, struct api_call *call)
         return;
     }
     if (verbose) {
-        static const char *const phases[] = {"starting", "serving", "stopping"};
+        static const char *const phases[] = {"starting", "serving", "stopping", "closed"};
         struct buf out;
         struct verbose v = {&out, false};
         buf_init(&out);

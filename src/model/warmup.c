@@ -12,6 +12,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "model/registry_priv.h"
+#include "os/cgroup.h"
 #include "os/clock.h"
 #include "tensor/pad.h"
 
@@ -74,6 +75,23 @@ static void random_fill(enum dtype t, void *p, size_t n, struct rand *rnd)
     }
 }
 
+/* Memory for `bytes` of warm-up data, when the server may have that much more: a typing error in a shape must not take the machine. */
+static int make_slab(struct registry *r, size_t bytes, struct slab **out, struct error *err)
+{
+    struct os_memory_limits mem;
+    os_memory_limits_read(&mem);
+    uint64_t most = mem.available_bytes;
+    if (r->o.memory_limit_bytes)
+        most = MIN_OF(most, r->o.memory_limit_bytes);
+    *out = NULL;
+    if (bytes > most)
+        return error_set(err, STATUS_EXHAUSTED,
+                         "the warm-up data has %zu MiB, and %llu MiB are available: give it smaller dims", bytes >> 20,
+                         (unsigned long long)(most >> 20));
+    *out = slab_create(bytes ? bytes : 1);
+    return *out ? 0 : error_set(err, STATUS_NOMEM, "no memory for warm-up data");
+}
+
 /* The bytes of a recorded tensor, repeated until `bytes` are full when it is one row. */
 static int file_fill(struct registry *r, const struct repo_model *m, const struct config_warmup_input *in, uint32_t rows,
                      struct slab **out, size_t bytes, struct error *err)
@@ -95,9 +113,9 @@ static int file_fill(struct registry *r, const struct repo_model *m, const struc
         rc = error_set(err, STATUS_INVALID,
                        "the warm-up file \"%.*s\" has %zu bytes, and input \"%.*s\" needs %zu a row or %zu in all",
                        STR_ARG(in->file), text.n, STR_ARG(in->name), bytes / rows, bytes);
-    *out = rc ? NULL : slab_create(total ? total : 1);
-    if (!rc && !*out)
-        rc = error_set(err, STATUS_NOMEM, "no memory for warm-up data");
+    *out = NULL;
+    if (!rc)
+        rc = make_slab(r, total, out, err);
     for (size_t k = 0; !rc && k < times; k++)
         if (text.n)
             memcpy((*out)->data + k * text.n, text.p, text.n);
@@ -148,18 +166,18 @@ static int make_input(struct registry *r, const struct repo_model *m, const stru
     struct shape given;
     padded_shape_of(c, i, w, rows, &given, &out->shape);
     bool strings = io->dtype == DTYPE_BYTES;
-    if (!shape_elements(&out->shape, &elements) || (!strings && !tensor_bytes(io->dtype, &out->shape, &bytes)))
+    bool fits = shape_elements(&out->shape, &elements) && (strings ? size_mul((size_t)elements, 4, &bytes) /* empty strings */
+                                                                   : tensor_bytes(io->dtype, &out->shape, &bytes));
+    if (!fits)
         return error_set(err, STATUS_INVALID, "the warm-up shape of input \"%.*s\" is too large", STR_ARG(io->name));
-    if (strings)
-        bytes = (size_t)elements * 4; /* empty strings */
     if (in && in->kind == WARMUP_FILE) {
         int rc = file_fill(r, m, in, rows, &s, strings ? 0 : bytes, err);
         if (rc)
             return rc;
     } else {
-        s = slab_create(bytes ? bytes : 1);
-        if (!s)
-            return error_set(err, STATUS_NOMEM, "no memory for warm-up data");
+        int rc = make_slab(r, bytes, &s, err);
+        if (rc)
+            return rc;
         memset(s->data, 0, bytes);
         s->n = bytes;
         struct rand rnd;

@@ -49,6 +49,11 @@ struct server {
 int server__start(struct server *s, struct error *err) MUST_CHECK;
 void server__release(struct server *s);
 
+/* The configured limits, with as many connections as there are descriptors for: raises the process's limit when it can, else warns and
+ * lowers max_connections, so that a flood of connections is answered with 503 and doesn't take the descriptors of health checks,
+ * metrics and loads. At start and at a reload. */
+void server__http_limits(struct server *s, struct http_limits *out);
+
 /* server_reload.c. Any thread. The report is JSON. */
 int server__reload(struct server *s, struct buf *report, struct error *err) MUST_CHECK;
 

@@ -28,7 +28,7 @@ static void apply(struct server *s)
 {
     const struct config *c = s->config;
     struct http_limits limits;
-    cli_http_limits(c, &limits);
+    server__http_limits(s, &limits);
     for (int i = 0; i < 3; i++)
         if (s->listeners[i])
             http_server_set_limits(s->listeners[i], &limits);

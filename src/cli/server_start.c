@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "cli/from_config.h"
 #include "cli/server_priv.h"
+#include "cli/trim.h"
 #include "model/registry.h"
 #include "obs/access_log.h"
 #include "obs/log_sink.h"
@@ -21,6 +22,7 @@
 #define CONTROL_PERIOD_NS              100000000u
 #define LOG_RECORDS_PER_SECOND         200 /* of one event */
 #define DESCRIPTORS_BESIDE_CONNECTIONS 1024u
+#define CONNECTIONS_MIN                8u
 
 static int no_memory(struct error *err)
 {
@@ -63,15 +65,32 @@ static int start_access_log(struct server *s, struct error *err)
     return c->access_log.file[0] ? access_log_create(&o, &s->access, err) : 0;
 }
 
+/* Descriptors that connections must leave to everything else, out of `limit`: threads, files of loads, the other listeners. */
+static uint64_t descriptors_kept(const struct server *s, uint64_t limit)
+{
+    uint64_t kept = 48 + 4ull * cli_threads(s->config->http.threads) + limit / 8;
+    return MIN_OF(kept, (uint64_t)DESCRIPTORS_BESIDE_CONNECTIONS);
+}
+
+void server__http_limits(struct server *s, struct http_limits *out)
+{
+    struct error err = {0};
+    cli_http_limits(s->config, out);
+    uint64_t want = (uint64_t)out->max_connections + DESCRIPTORS_BESIDE_CONNECTIONS, got = 0;
+    if (os_fd_limit_raise(want, &got, &err) == 0 && got >= want)
+        return;
+    uint64_t kept = descriptors_kept(s, got), most = got > kept + CONNECTIONS_MIN ? got - kept : CONNECTIONS_MIN;
+    out->max_connections = (uint32_t)MIN_OF((uint64_t)out->max_connections, most);
+    LOG(s->log, LOG_WARN, "descriptor_limit_low", LOG_U("wanted", want), LOG_U("limit", got),
+        LOG_U("max_connections", out->max_connections),
+        LOG_S("hint", "raise the hard limit (ulimit -Hn, LimitNOFILE) or lower limits.max_connections"));
+}
+
 /* What can be refused by the system without being fatal is a warning. */
 static void prepare_process(struct server *s)
 {
     const struct config *c = s->config;
     struct error err = {0};
-    uint64_t want = (uint64_t)c->limits.max_connections + DESCRIPTORS_BESIDE_CONNECTIONS, got = 0;
-    if (os_fd_limit_raise(want, &got, &err) < 0 || got < want)
-        LOG(s->log, LOG_WARN, "descriptor_limit_low", LOG_U("wanted", want), LOG_U("limit", got),
-            LOG_S("hint", "raise the hard limit (ulimit -Hn, LimitNOFILE) or lower limits.max_connections"));
     if (os_crash_install(c->state_dir[0] ? c->state_dir : NULL, INFERD_VERSION, &err) < 0)
         LOG(s->log, LOG_WARN, "crash_folder_unusable", LOG_S("reason", err.text));
     if (os_notify_open(&s->notify, &err) < 0)
@@ -145,7 +164,8 @@ static int start_api(struct server *s, struct error *err)
 }
 
 static int start_listener(struct server *s, int index, enum api_surface surface, const char *name,
-                          const struct config_list *listen, uint32_t threads, struct error *err)
+                          const struct config_list *listen, uint32_t threads, const struct http_limits *limits,
+                          struct error *err)
 {
     struct http_server_options o = {
         .listen = listen->v,
@@ -157,7 +177,7 @@ static int start_listener(struct server *s, int index, enum api_surface surface,
     };
     if (!listen->n)
         return 0;
-    cli_http_limits(s->config, &o.limits);
+    o.limits = *limits;
     api_handler(s->api, surface, &o.handler);
     int rc = http_server_start(&o, &s->listeners[index], err);
     if (rc < 0)
@@ -170,11 +190,13 @@ static int start_listener(struct server *s, int index, enum api_surface surface,
 static int start_listeners(struct server *s, struct error *err)
 {
     const struct config *c = s->config;
-    int rc = start_listener(s, 0, API_HTTP, "http", &c->http.listen, cli_threads(c->http.threads), err);
+    struct http_limits limits;
+    server__http_limits(s, &limits);
+    int rc = start_listener(s, 0, API_HTTP, "http", &c->http.listen, cli_threads(c->http.threads), &limits, err);
     if (rc == 0)
-        rc = start_listener(s, 1, API_METRICS, "metrics", &c->metrics.listen, 1, err);
+        rc = start_listener(s, 1, API_METRICS, "metrics", &c->metrics.listen, 1, &limits, err);
     if (rc == 0)
-        rc = start_listener(s, 2, API_ADMIN, "admin", &c->admin.listen, 1, err);
+        rc = start_listener(s, 2, API_ADMIN, "admin", &c->admin.listen, 1, &limits, err);
     return rc;
 }
 
@@ -185,6 +207,8 @@ static void control_main(void *arg)
     struct server *s = arg;
     uint64_t next_watchdog = 0;
     bool told_ready = false;
+    struct trim trim;
+    trim_init(&trim, os_monotonic_ns(), os_process_rss_bytes());
     while (!atomic_load_explicit(&s->control_stop, memory_order_acquire)) {
         uint64_t now = os_monotonic_ns();
         registry_tick(s->registry, now);
@@ -197,6 +221,10 @@ static void control_main(void *arg)
         if (s->notify.watchdog_ns && now >= next_watchdog) {
             os_notify_watchdog(&s->notify);
             next_watchdog = now + s->notify.watchdog_ns / 2;
+        }
+        if (told_ready && trim_due(&trim, now, os_process_rss_bytes(), api_in_flight(s->api))) {
+            os_memory_trim();
+            trim_done(&trim, os_monotonic_ns(), os_process_rss_bytes());
         }
         os_sleep_ns(told_ready ? CONTROL_PERIOD_NS : CONTROL_PERIOD_NS / 50);
     }

@@ -38,14 +38,14 @@ def write_fake(repository, name, text, version="1", config=None, config_name="mo
 
 
 class Server:
-    """A running inferd. Use as a context manager."""
+    """A running inferd. Use as a context manager. `prefix` is a command that execs the rest (prlimit, taskset)."""
 
-    def __init__(self, *paths, args=(), env=None, wait="ready"):
+    def __init__(self, *paths, args=(), env=None, wait="ready", prefix=()):
         self.log_lines = []
         self.addresses = {}
         self.lock = threading.Condition()
         self.scratch = tempfile.TemporaryDirectory(prefix="inferd-test-")
-        command = [BINARY, "serve", *map(str, paths), "--http.listen=127.0.0.1:0", "--metrics.listen=127.0.0.1:0",
+        command = [*prefix, BINARY, "serve", *map(str, paths), "--http.listen=127.0.0.1:0", "--metrics.listen=127.0.0.1:0",
                    "--admin.listen=127.0.0.1:0", "--log.format=json", "--shutdown.grace=0s", f"--state_dir={self.scratch.name}",
                    *args]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,

@@ -23,6 +23,7 @@
 #define LOG_RECORDS_PER_SECOND         200 /* of one event */
 #define DESCRIPTORS_BESIDE_CONNECTIONS 1024u
 #define CONNECTIONS_MIN                8u
+#define REFUSED_FEW                    4u
 
 static int no_memory(struct error *err)
 {
@@ -81,6 +82,7 @@ void server__http_limits(struct server *s, struct http_limits *out)
         return;
     uint64_t kept = descriptors_kept(s, got), most = got > kept + CONNECTIONS_MIN ? got - kept : CONNECTIONS_MIN;
     out->max_connections = (uint32_t)MIN_OF((uint64_t)out->max_connections, most);
+    out->max_refused = REFUSED_FEW; /* each holds a descriptor until its client has read why */
     LOG(s->log, LOG_WARN, "descriptor_limit_low", LOG_U("wanted", want), LOG_U("limit", got),
         LOG_U("max_connections", out->max_connections),
         LOG_S("hint", "raise the hard limit (ulimit -Hn, LimitNOFILE) or lower limits.max_connections"));
@@ -91,6 +93,7 @@ static void prepare_process(struct server *s)
 {
     const struct config *c = s->config;
     struct error err = {0};
+    os_memory_tune();
     if (os_crash_install(c->state_dir[0] ? c->state_dir : NULL, INFERD_VERSION, &err) < 0)
         LOG(s->log, LOG_WARN, "crash_folder_unusable", LOG_S("reason", err.text));
     if (os_notify_open(&s->notify, &err) < 0)

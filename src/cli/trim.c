@@ -12,7 +12,7 @@
 
 void trim_init(struct trim *t, uint64_t now_ns, uint64_t resident)
 {
-    *t = (struct trim){.last_ns = now_ns, .quiet_mark = resident, .mark = resident};
+    *t = (struct trim){.busy_since_ns = now_ns, .quiet_mark = resident, .mark = resident};
 }
 
 bool trim_due(struct trim *t, uint64_t now_ns, uint64_t resident, uint64_t in_flight)
@@ -23,14 +23,16 @@ bool trim_due(struct trim *t, uint64_t now_ns, uint64_t resident, uint64_t in_fl
         t->quiet_since_ns = 0;
     else if (!t->quiet_since_ns)
         t->quiet_since_ns = now_ns;
-    if (t->quiet_since_ns)
+    if (t->quiet_since_ns) {
+        t->busy_since_ns = now_ns;
         return now_ns - t->quiet_since_ns >= QUIET && resident > t->quiet_mark + GROWTH;
-    return now_ns - t->last_ns >= BUSY && resident > t->mark + BUSY_GROWTH;
+    }
+    return now_ns - t->busy_since_ns >= BUSY && resident > t->mark + BUSY_GROWTH;
 }
 
 void trim_done(struct trim *t, uint64_t now_ns, uint64_t resident)
 {
-    t->last_ns = now_ns;
+    t->busy_since_ns = now_ns;
     t->mark = resident;
     if (t->quiet_since_ns)
         t->quiet_mark = resident;

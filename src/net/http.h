@@ -72,6 +72,8 @@ struct http_handler {
 
 /* All limits of one server; each is an option of the config and has a counter inferd_http_limit_total{limit=...}. */
 struct http_limits {
+    uint32_t
+        max_refused; /* connections past max_connections that are told so, per thread; 0: 128. The others are just closed. */
     uint32_t max_connections; /* over all threads; past it: accept, 503, close */
     uint32_t max_header_bytes, max_headers, max_url_bytes;
     uint64_t max_body_bytes;    /* as decoded */

@@ -164,7 +164,7 @@ static void accepted(struct http_worker *w, int fd, const struct os_addr *peer)
     if (refused) {
         atomic_fetch_sub_explicit(&s->connections, 1, memory_order_relaxed);
         http__limit(w, LIMIT_CONNECTIONS);
-        if (w->n_refused >= HTTP_REFUSED_MAX) {
+        if (w->n_refused >= (w->limits.max_refused ? w->limits.max_refused : HTTP_REFUSED_MAX)) {
             os_close(fd);
             return;
         }

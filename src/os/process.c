@@ -115,6 +115,12 @@ int os_fd_limit_raise(uint64_t want, uint64_t *got, struct error *err)
     return 0;
 }
 
+void os_memory_tune(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 8 << 20);
+    mallopt(M_TRIM_THRESHOLD, 16 << 20);
+}
+
 void os_memory_trim(void)
 {
     malloc_trim(0);

@@ -25,6 +25,12 @@ uint64_t os_process_rss_bytes(void);
  * force afterwards. Fails only when the system refuses. */
 int os_fd_limit_raise(uint64_t want, uint64_t *got, struct error *err) MUST_CHECK;
 
+/* Once, at the start of a server: blocks of 8 MiB and more are mappings of their own and go back when they are freed, and an arena keeps
+ * at most 16 MiB at its end. Left alone, glibc raises both with the first large block that is freed, to 32 and 64 MiB, and then every
+ * arena (up to eight a CPU) keeps that much of a burst for ever: malloc_trim doesn't reach the end of any arena but the first.
+ * The price is the page faults of large bodies: a few ms for 16 MiB. */
+void os_memory_tune(void);
+
 /* Give freed heap pages back to the system (malloc_trim): after a model unloads. Takes the allocator's locks, may take ms. */
 void os_memory_trim(void);
 

@@ -49,24 +49,24 @@ class Reader:
     """Answers from a socket, one by one."""
 
     def __init__(self, s):
-        self.s, self.data = s, b""
+        self.s, self.data = s, bytearray()
 
     def _more(self):
         got = self.s.recv(1 << 16)
         if not got:
-            raise EOFError("the connection ended after %r" % self.data[:100])
+            raise EOFError("the connection ended after %r" % bytes(self.data[:100]))
         self.data += got
 
     def _until(self, mark):
         while mark not in self.data:
             self._more()
-        part, _, self.data = self.data.partition(mark)
-        return part
+        return self._take(self.data.index(mark), len(mark))
 
-    def _take(self, n):
+    def _take(self, n, skip=0):
         while len(self.data) < n:
             self._more()
-        part, self.data = self.data[:n], self.data[n:]
+        part = bytes(self.data[:n])
+        del self.data[: n + skip]
         return part
 
     def _chunks(self):

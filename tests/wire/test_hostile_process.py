@@ -77,7 +77,7 @@ def test_fewer_descriptors_than_connections_leave_room_for_operators(repository,
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer's allocator keeps what is freed")
 def test_memory_comes_back_after_a_burst(repository):
     """Sixteen clients with 16 MiB each, at once: with the answers half a gigabyte, which the allocator would keep."""
-    write_fake(repository, "real", "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n")
+    write_fake(repository, "real", "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n", config="max_batch_size: 1\n")
     n = 4 << 20
     document = json.dumps({"inputs": [{"name": "X", "shape": [1, n], "datatype": "FP32",
                                        "parameters": {"binary_data_size": 4 * n}}],

@@ -178,5 +178,6 @@ def test_soak(repository, tmp_path):
         print({k: v for k, v in sorted(soak.counts.items())},
               [(q, round(soak.quarter(q, 1) / 2**20, 1), round(soak.quarter(q, 2), 1)) for q in range(4)])
         assert min(soak.counts.get(w, 0) for w in ("good", "crashing", "malformed", "reloading", "scraping")) > 0
-        assert soak.quarter(3, 1) - soak.quarter(1, 1) < GROWTH_BYTES, "memory grows"
+        if os.environ.get("INFERD_BUILD") not in ("asan", "tsan", "ubsan"):  # a sanitizer's allocator keeps what is freed
+            assert soak.quarter(3, 1) - soak.quarter(1, 1) < GROWTH_BYTES, "memory grows"
         assert soak.quarter(3, 2) - soak.quarter(1, 2) < GROWTH_FDS, "descriptors grow"

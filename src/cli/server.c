@@ -89,6 +89,29 @@ static bool stop(struct server *s)
     return true;
 }
 
+/* Taking the server down waits for loads and runs that can't be interrupted. The main thread is in there, so another one sees to it that
+ * a further stop signal still ends the process at once. It doesn't log: the log is taken down, too. */
+static void force_on_signal(void *arg)
+{
+    struct server *s = arg;
+    while (!atomic_load_explicit(&s->released, memory_order_acquire))
+        if (os_signals_wait(&s->signals, UINT64_MAX) == OS_SIGNAL_STOP)
+            _Exit(1);
+}
+
+static void release_parts(struct server *s, bool signals_open)
+{
+    struct os_thread watcher;
+    struct error err;
+    bool watched = signals_open && os_thread_start(&watcher, "last-signal", force_on_signal, s, &err) == 0;
+    server__release(s);
+    atomic_store_explicit(&s->released, true, memory_order_release);
+    if (watched) {
+        os_signals_wake(&s->signals);
+        os_thread_join(&watcher);
+    }
+}
+
 static void release_configs(struct server *s)
 {
     while (s->retired) {
@@ -125,7 +148,7 @@ int server_run(const struct server_options *o, struct error *err)
         }
         LOG(s->log, LOG_INFO, "stopped", LOG_F("uptime_s", (double)(os_monotonic_ns() - s->started_ns) * 1e-9));
     }
-    server__release(s);
+    release_parts(s, signals_open);
     if (signals_open)
         os_signals_close(&s->signals);
     os_mutex_release(&s->reload_lock);

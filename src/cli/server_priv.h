@@ -42,6 +42,7 @@ struct server {
     struct os_thread control;
     bool control_started;
     _Atomic bool control_stop;
+    _Atomic bool released; /* server__release is over */
     uint64_t started_ns;
 };
 

@@ -28,7 +28,7 @@ int os_signals_open(struct os_signals *s, struct error *err) MUST_CHECK;
 /* Restore the signal mask and close both descriptors. SIGPIPE stays ignored, and so are from here on the signals that ask a running
  * process for something (SIGHUP, SIGUSR1): a log rotation that meets a process on its way out must not kill it. */
 void os_signals_close(struct os_signals *s);
-/* Wait for the next signal, os_signals_wake, or monotonic `until_ns` (UINT64_MAX: for ever). The thread that opened. Several
+/* Wait for the next signal, os_signals_wake, or monotonic `until_ns` (UINT64_MAX: for ever). One thread at a time. Several
  * deliveries of one signal while nobody waits are one. */
 enum os_signal os_signals_wait(struct os_signals *s, uint64_t until_ns);
 /* End a wait from another thread. Never blocks. */

@@ -5,6 +5,7 @@ exit status 0, and a sanitizer's report is another one.
 """
 import signal
 import threading
+import time
 
 import requests
 
@@ -67,3 +68,19 @@ def test_reload_and_rotation_signals_up_to_the_end(repository):
             storm.start()
             server.stop()
             storm.join()
+
+
+def test_a_second_stop_signal_forces_while_a_load_holds_the_first_up(repository):
+    """The load can't be interrupted and the server waits for it; the operator who asks again needn't."""
+    write_fake(repository, "sum", SIMPLE)
+    write_fake(repository, "lazy", SIMPLE + "load_delay_ms = 60000\n")
+    server = Server(repository, args=["--repository.mode=explicit", "--repository.load=sum"])
+    assert requests.post(server.url + "/v2/repository/models/lazy/load?wait=false").status_code == 202
+    server.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + 20
+    while not server.records("stopped"):
+        assert time.monotonic() < deadline and server.process.poll() is None, server.log()
+        time.sleep(0.02)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(10) == 1
+    server.stop(expect=1)

@@ -269,13 +269,16 @@ int kserve_json_data(yyjson_val *data, struct tensor *t, struct error *err)
     bool fits = !w.bad && shape_elements(&t->shape, &elements) && elements == w.n;
     if (s && w.out.n)
         memcpy(s->data, w.out.p, w.out.n);
-    if (s)
-        t->data = (struct slice){s->data, s->n = w.out.n, s};
+    size_t bytes = w.out.n;
     buf_release(&w.out);
     if (!s)
         return no_memory(err);
-    return fits ? 0
-                : error_set(err, STATUS_INVALID, "the data of '%.*s' does not fit its datatype and shape", STR_ARG(t->name));
+    if (!fits) {
+        slab_unref(s);
+        return error_set(err, STATUS_INVALID, "the data of '%.*s' does not fit its datatype and shape", STR_ARG(t->name));
+    }
+    t->data = (struct slice){s->data, s->n = bytes, s};
+    return 0;
 }
 
 static int parse_output(yyjson_val *v, struct str *tail, struct arena *a, struct tensor *t, struct error *err)

@@ -33,6 +33,10 @@ static bool in_engine(void *inf)
     return atomic_load(&((struct infer *)inf)->state) == INFER_RUNNING;
 }
 
+/* How late a thread may wake on a machine whose processors are taken several times over (this is a test of order, bench/ measures the
+ * lateness). Runs in these tests last so much longer that an answer at the run's end is told apart from one at the deadline. */
+#define LATE_MS 700
+
 static uint64_t elapsed_ms(uint64_t from, uint64_t to)
 {
     return (to - from) / MS;
@@ -93,15 +97,15 @@ static void expiry_on_time(void **state)
     submit_value(&busy, w, "m", 7);
     call_wait(&queued);
     assert_int_equal(queued.inf.status, STATUS_DEADLINE);
-    assert_in_range(elapsed_ms(start, queued.over_ns), 100, 220);
+    assert_in_range(elapsed_ms(start, queued.over_ns), 100, 100 + LATE_MS);
     assert_non_null(strstr(queued.inf.error.text, "in the queue of model \"m\""));
     call_wait(&running);
     assert_int_equal(running.inf.status, STATUS_DEADLINE);
-    assert_in_range(elapsed_ms(start, running.over_ns), 300, 420);
+    assert_in_range(elapsed_ms(start, running.over_ns), 300, 300 + LATE_MS);
     assert_non_null(strstr(running.inf.error.text, "was computing"));
     call_wait(&busy); /* the engine was cancelled: the next one need not wait for the rest of the dead run */
     assert_int_equal(busy.inf.status, 0);
-    assert_in_range(elapsed_ms(start, busy.over_ns), 1500, 2200);
+    assert_in_range(elapsed_ms(start, busy.over_ns), 1500, 1800 + LATE_MS); /* 3000 behind the dead run */
     call_release(&busy);
     call_release(&queued);
     call_release(&running);
@@ -111,7 +115,7 @@ static void expiry_on_time(void **state)
 static void default_deadline(void **state)
 {
     struct world *w = *state;
-    put(w, "m/1/model.fake", IDENTITY "base_us = 400000\n");
+    put(w, "m/1/model.fake", IDENTITY "base_us = 3000000\n");
     put(w, "m/model.yaml", "max_batch_size: 1\ndefault_deadline_ms: 100\n");
     world_start(w);
     struct call c;
@@ -123,7 +127,7 @@ static void default_deadline(void **state)
     assert_int_equal(call_submit(&c), 0);
     call_wait(&c);
     assert_int_equal(c.inf.status, STATUS_DEADLINE);
-    assert_in_range(elapsed_ms(start, c.over_ns), 100, 200);
+    assert_in_range(elapsed_ms(start, c.over_ns), 100, 100 + LATE_MS);
     call_release(&c);
 }
 
@@ -163,7 +167,7 @@ static void cancel(void **state)
 static void no_ghosts(void **state)
 {
     struct world *w = *state;
-    put(w, "m/1/model.fake", IDENTITY "base_us = 20000\n");
+    put(w, "m/1/model.fake", IDENTITY "base_us = 40000\n");
     put(w, "m/model.yaml", "max_batch_size: 2\n");
     world_start(w);
     enum { N = 100 };
@@ -180,7 +184,7 @@ static void no_ghosts(void **state)
     uint64_t start = os_monotonic_ns();
     int32_t y;
     assert_int_equal(ask(w->r, "m", "", 5, &y, NULL), 0);
-    assert_in_range(elapsed_ms(start, os_monotonic_ns()), 0, 120); /* 50 ghost batches would be a second */
+    assert_in_range(elapsed_ms(start, os_monotonic_ns()), 0, 900); /* 50 ghost batches would be two seconds */
     free(calls);
 }
 

@@ -4,6 +4,20 @@
 
 static const char BODY[] = "POST /echo HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\nabc";
 
+/* The server may have given the connection up before all is sent: what it said is read all the same. */
+static void send_while_open(int fd, const char *z)
+{
+    for (size_t n = strlen(z); n;) {
+        ssize_t put = send(fd, z, n, MSG_NOSIGNAL);
+        if (put < 0) {
+            assert_true(errno == EPIPE || errno == ECONNRESET);
+            return;
+        }
+        z += put;
+        n -= (size_t)put;
+    }
+}
+
 static void test_allocations_fail(void **state)
 {
     (void)state;
@@ -12,8 +26,8 @@ static void test_allocations_fail(void **state)
         struct buf b;
         buf_init(&b);
         int fd = tcp_connect(address);
-        send_z(fd, BODY);
-        send_z(fd, "GET /stream?2 HTTP/1.1\r\n" HOST "\r\nGET /hi HTTP/1.1\r\n" HOST CLOSE "\r\n");
+        send_while_open(fd, BODY);
+        send_while_open(fd, "GET /stream?2 HTTP/1.1\r\n" HOST "\r\nGET /hi HTTP/1.1\r\n" HOST CLOSE "\r\n");
         while (wait_readable(fd, 5000)) { /* whatever comes, the end comes too */
             ssize_t n = recv(fd, buf_reserve(&b, 65536), 65536, 0);
             if (n <= 0)

@@ -15,7 +15,7 @@
 static void fills_and_empties_in_order(void **state)
 {
     (void)state;
-    struct ring r;
+    static struct ring r; /* aligned to a cache line, which gcc 12's fake stacks of the address sanitizer are not */
     uint64_t v;
     assert_true(ring_init(&r, 5, sizeof v));
     assert_int_equal(r.slots, 8);
@@ -43,7 +43,7 @@ static void fills_and_empties_in_order(void **state)
 static void refuses_absurd_sizes(void **state)
 {
     (void)state;
-    struct ring r;
+    static struct ring r;
     assert_false(ring_init(&r, SIZE_MAX, 8));
     assert_false(ring_init(&r, 4, SIZE_MAX / 2));
 }

@@ -4,7 +4,7 @@ LINT_CHECKS=(format banned deps size layout headers generated tidy)
 
 c_files() { find src tests bench tools \( -name '*.c' -o -name '*.h' \) 2>/dev/null | sort; }
 
-lint_format() { c_files | xargs -r "$VENV/bin/clang-format" --dry-run -Werror 2>&1 | grep -E 'error:' | sed 's/error: code should be clang-formatted.*/not in the project'\''s format: run .\/dev fmt/' | awk -F: '!seen[$1]++ { print } END { exit NR > 0 }'; }
+lint_format() { c_files | xargs -r "$VENV/bin/clang-format" --dry-run -Werror 2>&1 | { grep -E 'error:' || true; } | sed 's/error: code should be clang-formatted.*/not in the project'\''s format: run .\/dev fmt/' | awk -F: '!seen[$1]++ { print } END { exit NR > 0 }'; }
 lint_banned() { "$VENV/bin/python" tools/lint/check_banned.py; }
 lint_deps() { "$VENV/bin/python" tools/lint/check_deps.py; }
 lint_size() { "$VENV/bin/python" tools/lint/check_size.py; }

@@ -52,9 +52,9 @@ def check_file(path, folders, system):
         line = text.count("\n", 0, m.start(2)) + 1
         name = m.group(2)
         if m.group(1) == "<":
-            for pattern, allowed in system:
-                if fnmatch.fnmatch(name, pattern) and not any(within(path, a) for a in allowed):
-                    yield line, f"<{name}> belongs to {', '.join(allowed)} and may not be included in {own}"
+            allowed = next((a for pattern, a in system if fnmatch.fnmatch(name, pattern)), None)  # the first row that matches
+            if allowed is not None and not any(within(path, a) for a in allowed):
+                yield line, f"<{name}> belongs to {', '.join(allowed)} and may not be included in {own}"
             continue
         if "/" not in name:
             if not os.path.exists(os.path.join(source.ROOT, "src", os.path.dirname(path), name)):

@@ -133,8 +133,8 @@ int main(int argc, char **argv)
     uint64_t end = start + (uint64_t)(atof(argv[4]) * 1e9);
     for (uint64_t at = start; at < end && runs < RUNS_MAX; runs++) {
         memset(out, 0, sizeof out);
-        must(api->Run(s, NULL, (const char *const *)in_name, (const OrtValue *const *)in, n_in, (const char *const *)out_name, n_out,
-                      out));
+        must(api->Run(s, NULL, (const char *const *)in_name, (const OrtValue *const *)in, n_in, (const char *const *)out_name,
+                      n_out, out));
         for (size_t i = 0; i < n_out; i++)
             api->ReleaseValue(out[i]);
         uint64_t now = os_monotonic_ns();

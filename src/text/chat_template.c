@@ -140,25 +140,37 @@ static bool shows(const struct chat_template *t, const char *json, const char *n
 
 #define USER   "{\"role\":\"user\",\"content\":\"u-probe\"}"
 #define SYSTEM "{\"role\":\"system\",\"content\":\"s-probe\"}"
-#define CALL(name)                                                                                                                     \
+#define CALL(name)                                                                                                             \
     "{\"id\":\"call00001\",\"type\":\"function\",\"function\":{\"name\":\"" name "\",\"arguments\":{\"x\":\"a-probe\"}}}"
-#define TOOL "{\"type\":\"function\",\"function\":{\"name\":\"t-probe\",\"description\":\"d\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}"
+#define TOOL                                                                                                                   \
+    "{\"type\":\"function\",\"function\":{\"name\":\"t-probe\",\"description\":\"d\",\"parameters\":{\"type\":\"object\","     \
+    "\"properties\":{}}}}"
 #define CHAT(messages) "{\"messages\":[" messages "],\"add_generation_prompt\":true,\"bos_token\":\"\",\"eos_token\":\"\"}"
 
 void chat_template_probe(const struct chat_template *t, struct chat_template_caps *out)
 {
     *out = (struct chat_template_caps){
-        .tools = shows(t, "{\"messages\":[" USER "],\"tools\":[" TOOL "],\"add_generation_prompt\":true,\"bos_token\":\"\",\"eos_token\":\"\"}",
+        .tools = shows(t,
+                       "{\"messages\":[" USER "],\"tools\":[" TOOL
+                       "],\"add_generation_prompt\":true,\"bos_token\":\"\",\"eos_token\":\"\"}",
                        "t-probe"),
-        .tool_calls = shows(t, CHAT(USER ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALL("c-probe") "]}"), "c-probe"),
-        .tool_responses = shows(t, CHAT(USER ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALL("c") "]},{\"role\":\"tool\","
-                                "\"tool_call_id\":\"call00001\",\"name\":\"c\",\"content\":\"r-probe\"}"), "r-probe"),
+        .tool_calls =
+            shows(t, CHAT(USER ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALL("c-probe") "]}"), "c-probe"),
+        .tool_responses = shows(t,
+                                CHAT(USER ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALL(
+                                    "c") "]},{\"role\":\"tool\","
+                                         "\"tool_call_id\":\"call00001\",\"name\":\"c\",\"content\":\"r-probe\"}"),
+                                "r-probe"),
         .system_role = shows(t, CHAT(SYSTEM "," USER), "s-probe"),
-        .parallel_tool_calls = shows(t, CHAT(USER ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALL("first") "," CALL("p-probe") "]}"),
-                                     "p-probe"),
-        .content_parts = shows(t, CHAT("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x-probe\"}]}"), "x-probe"),
+        .parallel_tool_calls = shows(
+            t, CHAT(USER ",{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" CALL("first") "," CALL("p-probe") "]}"),
+            "p-probe"),
+        .content_parts =
+            shows(t, CHAT("{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"x-probe\"}]}"), "x-probe"),
         .thinking = shows(t, CHAT(USER), "<think>") ||
-                    shows(t, "{\"messages\":[" USER "],\"enable_thinking\":false,\"add_generation_prompt\":true,\"bos_token\":\"\",\"eos_token\":\"\"}",
+                    shows(t,
+                          "{\"messages\":[" USER
+                          "],\"enable_thinking\":false,\"add_generation_prompt\":true,\"bos_token\":\"\",\"eos_token\":\"\"}",
                           "<think>"),
     };
 }

@@ -11,11 +11,36 @@
 #define RANGE_MAX 100000
 
 enum builtin {
-    FN_RANGE, FN_NAMESPACE, FN_DICT, FN_RAISE, FN_STRFTIME, /* functions */
-    M_STRIP, M_LSTRIP, M_RSTRIP, M_SPLIT, M_STARTSWITH, M_ENDSWITH, M_REPLACE, M_UPPER, M_LOWER, M_TITLE, M_CAPITALIZE, M_JOIN, M_FIND,
-    M_COUNT, M_FORMAT, /* of strings */
-    M_GET, M_ITEMS, M_KEYS, M_VALUES, M_UPDATE, /* of dicts */
-    M_APPEND, M_POP, M_INDEX, M_EXTEND, M_INSERT, /* of lists */
+    FN_RANGE,
+    FN_NAMESPACE,
+    FN_DICT,
+    FN_RAISE,
+    FN_STRFTIME, /* functions */
+    M_STRIP,
+    M_LSTRIP,
+    M_RSTRIP,
+    M_SPLIT,
+    M_STARTSWITH,
+    M_ENDSWITH,
+    M_REPLACE,
+    M_UPPER,
+    M_LOWER,
+    M_TITLE,
+    M_CAPITALIZE,
+    M_JOIN,
+    M_FIND,
+    M_COUNT,
+    M_FORMAT, /* of strings */
+    M_GET,
+    M_ITEMS,
+    M_KEYS,
+    M_VALUES,
+    M_UPDATE, /* of dicts */
+    M_APPEND,
+    M_POP,
+    M_INDEX,
+    M_EXTEND,
+    M_INSERT, /* of lists */
     FN_COUNT_OF,
 };
 
@@ -23,30 +48,56 @@ static const struct {
     const char *name;
     enum value_kind of; /* VALUE_UNDEFINED: a global function */
 } builtins[FN_COUNT_OF] = {
-    [FN_RANGE] = {"range", VALUE_UNDEFINED},     [FN_NAMESPACE] = {"namespace", VALUE_UNDEFINED},
-    [FN_DICT] = {"dict", VALUE_UNDEFINED},       [FN_RAISE] = {"raise_exception", VALUE_UNDEFINED},
+    [FN_RANGE] = {"range", VALUE_UNDEFINED},
+    [FN_NAMESPACE] = {"namespace", VALUE_UNDEFINED},
+    [FN_DICT] = {"dict", VALUE_UNDEFINED},
+    [FN_RAISE] = {"raise_exception", VALUE_UNDEFINED},
     [FN_STRFTIME] = {"strftime_now", VALUE_UNDEFINED},
-    [M_STRIP] = {"strip", VALUE_STR},            [M_LSTRIP] = {"lstrip", VALUE_STR},
-    [M_RSTRIP] = {"rstrip", VALUE_STR},          [M_SPLIT] = {"split", VALUE_STR},
-    [M_STARTSWITH] = {"startswith", VALUE_STR},  [M_ENDSWITH] = {"endswith", VALUE_STR},
-    [M_REPLACE] = {"replace", VALUE_STR},        [M_UPPER] = {"upper", VALUE_STR},
-    [M_LOWER] = {"lower", VALUE_STR},            [M_TITLE] = {"title", VALUE_STR},
-    [M_CAPITALIZE] = {"capitalize", VALUE_STR},  [M_JOIN] = {"join", VALUE_STR},
-    [M_FIND] = {"find", VALUE_STR},              [M_COUNT] = {"count", VALUE_STR},
+    [M_STRIP] = {"strip", VALUE_STR},
+    [M_LSTRIP] = {"lstrip", VALUE_STR},
+    [M_RSTRIP] = {"rstrip", VALUE_STR},
+    [M_SPLIT] = {"split", VALUE_STR},
+    [M_STARTSWITH] = {"startswith", VALUE_STR},
+    [M_ENDSWITH] = {"endswith", VALUE_STR},
+    [M_REPLACE] = {"replace", VALUE_STR},
+    [M_UPPER] = {"upper", VALUE_STR},
+    [M_LOWER] = {"lower", VALUE_STR},
+    [M_TITLE] = {"title", VALUE_STR},
+    [M_CAPITALIZE] = {"capitalize", VALUE_STR},
+    [M_JOIN] = {"join", VALUE_STR},
+    [M_FIND] = {"find", VALUE_STR},
+    [M_COUNT] = {"count", VALUE_STR},
     [M_FORMAT] = {"format", VALUE_STR},
-    [M_GET] = {"get", VALUE_DICT},               [M_ITEMS] = {"items", VALUE_DICT},
-    [M_KEYS] = {"keys", VALUE_DICT},             [M_VALUES] = {"values", VALUE_DICT},
-    [M_UPDATE] = {"update", VALUE_DICT},         [M_APPEND] = {"append", VALUE_LIST},
-    [M_POP] = {"pop", VALUE_LIST},               [M_INDEX] = {"index", VALUE_LIST},
-    [M_EXTEND] = {"extend", VALUE_LIST},         [M_INSERT] = {"insert", VALUE_LIST},
+    [M_GET] = {"get", VALUE_DICT},
+    [M_ITEMS] = {"items", VALUE_DICT},
+    [M_KEYS] = {"keys", VALUE_DICT},
+    [M_VALUES] = {"values", VALUE_DICT},
+    [M_UPDATE] = {"update", VALUE_DICT},
+    [M_APPEND] = {"append", VALUE_LIST},
+    [M_POP] = {"pop", VALUE_LIST},
+    [M_INDEX] = {"index", VALUE_LIST},
+    [M_EXTEND] = {"extend", VALUE_LIST},
+    [M_INSERT] = {"insert", VALUE_LIST},
 };
 
 /* ---- operators ---- */
 
-static int overflow(struct render *r) { return render__fail(r, STATUS_INVALID, "a number overflows"); }
-static bool is_number(const struct value *v) { return v->kind == VALUE_INT || v->kind == VALUE_FLOAT || v->kind == VALUE_BOOL; }
-static double as_double(const struct value *v) { return v->kind == VALUE_FLOAT ? v->f : v->kind == VALUE_INT ? (double)v->i : v->b; }
-static int64_t as_int(const struct value *v) { return v->kind == VALUE_BOOL ? v->b : v->i; }
+static int overflow(struct render *r)
+{
+    return render__fail(r, STATUS_INVALID, "a number overflows");
+}
+static bool is_number(const struct value *v)
+{
+    return v->kind == VALUE_INT || v->kind == VALUE_FLOAT || v->kind == VALUE_BOOL;
+}
+static double as_double(const struct value *v)
+{
+    return v->kind == VALUE_FLOAT ? v->f : v->kind == VALUE_INT ? (double)v->i : v->b;
+}
+static int64_t as_int(const struct value *v)
+{
+    return v->kind == VALUE_BOOL ? v->b : v->i;
+}
 
 static int int_power(struct render *r, int64_t a, int64_t b, struct value *out)
 {
@@ -364,19 +415,44 @@ static int fn_strftime(struct render *r, const struct args *a, struct value *out
             continue;
         }
         switch (f.p[++i]) {
-        case 'Y': snprintf(t, sizeof t, "%04d", year); break;
-        case 'y': snprintf(t, sizeof t, "%02d", year % 100); break;
-        case 'm': snprintf(t, sizeof t, "%02d", month); break;
-        case 'd': snprintf(t, sizeof t, "%02d", day); break;
-        case 'H': snprintf(t, sizeof t, "%02d", (int)(time / 3600)); break;
-        case 'M': snprintf(t, sizeof t, "%02d", (int)(time / 60 % 60)); break;
-        case 'S': snprintf(t, sizeof t, "%02d", (int)(time % 60)); break;
-        case 'B': snprintf(t, sizeof t, "%s", months[month - 1]); break;
-        case 'b': snprintf(t, sizeof t, "%.3s", months[month - 1]); break;
-        case 'A': snprintf(t, sizeof t, "%s", days[weekday]); break;
-        case 'a': snprintf(t, sizeof t, "%.3s", days[weekday]); break;
-        case '%': snprintf(t, sizeof t, "%%"); break;
-        default: return render__fail(r, STATUS_INVALID, "strftime_now: %%%c is not supported", f.p[i]);
+        case 'Y':
+            snprintf(t, sizeof t, "%04d", year);
+            break;
+        case 'y':
+            snprintf(t, sizeof t, "%02d", year % 100);
+            break;
+        case 'm':
+            snprintf(t, sizeof t, "%02d", month);
+            break;
+        case 'd':
+            snprintf(t, sizeof t, "%02d", day);
+            break;
+        case 'H':
+            snprintf(t, sizeof t, "%02d", (int)(time / 3600));
+            break;
+        case 'M':
+            snprintf(t, sizeof t, "%02d", (int)(time / 60 % 60));
+            break;
+        case 'S':
+            snprintf(t, sizeof t, "%02d", (int)(time % 60));
+            break;
+        case 'B':
+            snprintf(t, sizeof t, "%s", months[month - 1]);
+            break;
+        case 'b':
+            snprintf(t, sizeof t, "%.3s", months[month - 1]);
+            break;
+        case 'A':
+            snprintf(t, sizeof t, "%s", days[weekday]);
+            break;
+        case 'a':
+            snprintf(t, sizeof t, "%.3s", days[weekday]);
+            break;
+        case '%':
+            snprintf(t, sizeof t, "%%");
+            break;
+        default:
+            return render__fail(r, STATUS_INVALID, "strftime_now: %%%c is not supported", f.p[i]);
         }
         builder_add(&b, t, strlen(t), true);
     }
@@ -571,7 +647,9 @@ static int format(struct render *r, const struct text *t, const struct args *a, 
         if (end && field.n < sizeof name) {
             memcpy(name, field.p, field.n);
             name[field.n] = 0;
-            v = !field.n ? args_get(a, next++, NULL) : str_to_u64(field, &index) ? args_get(a, (size_t)index, NULL) : args_get(a, SIZE_MAX, name);
+            v = !field.n                    ? args_get(a, next++, NULL)
+                : str_to_u64(field, &index) ? args_get(a, (size_t)index, NULL)
+                                            : args_get(a, SIZE_MAX, name);
         }
         if (!v)
             return render__fail(r, STATUS_INVALID, "format: no argument for {%.*s}", STR_ARG(field));

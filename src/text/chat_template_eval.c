@@ -544,7 +544,8 @@ static int parameter(struct render *r, const struct stmt *m, size_t i, const str
     return m->defaults[i] ? render__eval(r, m->defaults[i], out) : 0;
 }
 
-int render__macro(struct render *r, const struct stmt *m, const struct args *args, const struct value *caller, struct value *out)
+int render__macro(struct render *r, const struct stmt *m, const struct args *args, const struct value *caller,
+                  struct value *out)
 {
     struct scope scope = {.parent = m->kind == STMT_CALL ? r->scope : r->root}, *before = r->scope;
     struct value v;

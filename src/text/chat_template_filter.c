@@ -84,9 +84,18 @@ static int copy_list(struct render *r, const struct value *v, struct value *out)
 
 /* ---- strings ---- */
 
-static int f_trim(struct render *r, const struct value *v, const struct args *a, struct value *out) { return by_method(r, "strip", v, a, out); }
-static int f_upper(struct render *r, const struct value *v, const struct args *a, struct value *out) { return by_method(r, "upper", v, a, out); }
-static int f_lower(struct render *r, const struct value *v, const struct args *a, struct value *out) { return by_method(r, "lower", v, a, out); }
+static int f_trim(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return by_method(r, "strip", v, a, out);
+}
+static int f_upper(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return by_method(r, "upper", v, a, out);
+}
+static int f_lower(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return by_method(r, "lower", v, a, out);
+}
 /* Jinja's own title: words begin behind blanks and - ( { [ <, unlike Python's str.title. */
 static int f_title(struct render *r, const struct value *v, const struct args *a, struct value *out)
 {
@@ -108,7 +117,10 @@ static int f_capitalize(struct render *r, const struct value *v, const struct ar
 {
     return by_method(r, "capitalize", v, a, out);
 }
-static int f_replace(struct render *r, const struct value *v, const struct args *a, struct value *out) { return by_method(r, "replace", v, a, out); }
+static int f_replace(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return by_method(r, "replace", v, a, out);
+}
 
 static int f_string(struct render *r, const struct value *v, const struct args *a, struct value *out)
 {
@@ -212,7 +224,10 @@ static int f_float(struct render *r, const struct value *v, const struct args *a
     (void)r;
     *out = fallback ? *fallback : (struct value){.kind = VALUE_FLOAT, .f = 0};
     if (v->kind == VALUE_FLOAT || v->kind == VALUE_INT || v->kind == VALUE_BOOL)
-        *out = (struct value){.kind = VALUE_FLOAT, .f = v->kind == VALUE_FLOAT ? v->f : v->kind == VALUE_INT ? (double)v->i : v->b};
+        *out = (struct value){.kind = VALUE_FLOAT,
+                              .f = v->kind == VALUE_FLOAT ? v->f
+                                   : v->kind == VALUE_INT ? (double)v->i
+                                                          : v->b};
     else if (v->kind == VALUE_STR) {
         double f;
         if (str_to_f64(str_trim(text_str(&v->s)), &f))
@@ -318,8 +333,14 @@ static int ends_of(struct render *r, const struct value *v, bool last, struct va
         *out = l->n ? l->v[last ? l->n - 1 : 0] : value_undefined(STR("the end of an empty list"));
     return rc;
 }
-static int f_first(struct render *r, const struct value *v, const struct args *a, struct value *out) { return (void)a, ends_of(r, v, false, out); }
-static int f_last(struct render *r, const struct value *v, const struct args *a, struct value *out) { return (void)a, ends_of(r, v, true, out); }
+static int f_first(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return (void)a, ends_of(r, v, false, out);
+}
+static int f_last(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return (void)a, ends_of(r, v, true, out);
+}
 
 static int f_reverse(struct render *r, const struct value *v, const struct args *a, struct value *out)
 {
@@ -415,7 +436,8 @@ static int sort_list(struct render *r, struct list_value *l, const struct value 
 static int f_sort(struct render *r, const struct value *v, const struct args *a, struct value *out)
 {
     int rc = copy_list(r, v, out);
-    return rc == 0 ? sort_list(r, out->l, string_arg(a, 2, "attribute"), !flag(a, 1, "case_sensitive", false), flag(a, 0, "reverse", false))
+    return rc == 0 ? sort_list(r, out->l, string_arg(a, 2, "attribute"), !flag(a, 1, "case_sensitive", false),
+                               flag(a, 0, "reverse", false))
                    : rc;
 }
 
@@ -438,8 +460,14 @@ static int extreme(struct render *r, const struct value *v, const struct args *a
         *out = out->l->n ? out->l->v[0] : value_undefined(STR("the extreme of an empty list"));
     return rc;
 }
-static int f_min(struct render *r, const struct value *v, const struct args *a, struct value *out) { return extreme(r, v, a, false, out); }
-static int f_max(struct render *r, const struct value *v, const struct args *a, struct value *out) { return extreme(r, v, a, true, out); }
+static int f_min(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return extreme(r, v, a, false, out);
+}
+static int f_max(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return extreme(r, v, a, true, out);
+}
 
 static int f_sum(struct render *r, const struct value *v, const struct args *a, struct value *out)
 {
@@ -459,7 +487,8 @@ static int f_sum(struct render *r, const struct value *v, const struct args *a, 
 
 static int f_map(struct render *r, const struct value *v, const struct args *a, struct value *out)
 {
-    const struct value *path = string_arg(a, 99, "attribute"), *name = string_arg(a, 0, NULL), *fallback = args_get(a, 99, "default");
+    const struct value *path = string_arg(a, 99, "attribute"), *name = string_arg(a, 0, NULL),
+                       *fallback = args_get(a, 99, "default");
     struct args rest = {a->n ? a->v + 1 : NULL, a->n ? a->names + 1 : NULL, a->n ? a->n - 1 : 0};
     struct list_value *l;
     int rc = items_of(r, v, &l);
@@ -486,7 +515,8 @@ static int choose(struct render *r, const struct value *v, const struct args *a,
 {
     size_t skip = attribute ? 1 : 0;
     const struct value *path = attribute ? string_arg(a, 0, NULL) : NULL, *test = string_arg(a, skip, NULL);
-    struct args rest = {a->v + MIN_OF(a->n, skip + 1), a->names + MIN_OF(a->n, skip + 1), a->n > skip + 1 ? a->n - skip - 1 : 0};
+    struct args rest = {a->v + MIN_OF(a->n, skip + 1), a->names + MIN_OF(a->n, skip + 1),
+                        a->n > skip + 1 ? a->n - skip - 1 : 0};
     struct list_value *l;
     int rc = items_of(r, v, &l);
     if (rc == 0 && attribute && !path)
@@ -505,8 +535,14 @@ static int choose(struct render *r, const struct value *v, const struct args *a,
     }
     return rc;
 }
-static int f_select(struct render *r, const struct value *v, const struct args *a, struct value *out) { return choose(r, v, a, false, true, out); }
-static int f_reject(struct render *r, const struct value *v, const struct args *a, struct value *out) { return choose(r, v, a, false, false, out); }
+static int f_select(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return choose(r, v, a, false, true, out);
+}
+static int f_reject(struct render *r, const struct value *v, const struct args *a, struct value *out)
+{
+    return choose(r, v, a, false, false, out);
+}
 static int f_selectattr(struct render *r, const struct value *v, const struct args *a, struct value *out)
 {
     return choose(r, v, a, true, true, out);
@@ -521,13 +557,41 @@ static const struct {
     filter_fn *fn;
 } filters[] = {
     {"from_json", f_from_json},
-    {"tojson", f_tojson},   {"length", f_length},         {"count", f_length},          {"trim", f_trim},       {"string", f_string},
-    {"default", f_default}, {"d", f_default},             {"join", f_join},             {"items", f_items},     {"upper", f_upper},
-    {"lower", f_lower},     {"safe", f_safe},             {"dictsort", f_dictsort},     {"list", f_list},       {"replace", f_replace},
-    {"select", f_select},   {"reject", f_reject},         {"selectattr", f_selectattr}, {"map", f_map},         {"first", f_first},
-    {"last", f_last},       {"rejectattr", f_rejectattr}, {"int", f_int},               {"float", f_float},     {"indent", f_indent},
-    {"reverse", f_reverse}, {"unique", f_unique},         {"sort", f_sort},             {"title", f_title},     {"capitalize", f_capitalize},
-    {"abs", f_abs},         {"round", f_round},           {"min", f_min},               {"max", f_max},         {"sum", f_sum},
+    {"tojson", f_tojson},
+    {"length", f_length},
+    {"count", f_length},
+    {"trim", f_trim},
+    {"string", f_string},
+    {"default", f_default},
+    {"d", f_default},
+    {"join", f_join},
+    {"items", f_items},
+    {"upper", f_upper},
+    {"lower", f_lower},
+    {"safe", f_safe},
+    {"dictsort", f_dictsort},
+    {"list", f_list},
+    {"replace", f_replace},
+    {"select", f_select},
+    {"reject", f_reject},
+    {"selectattr", f_selectattr},
+    {"map", f_map},
+    {"first", f_first},
+    {"last", f_last},
+    {"rejectattr", f_rejectattr},
+    {"int", f_int},
+    {"float", f_float},
+    {"indent", f_indent},
+    {"reverse", f_reverse},
+    {"unique", f_unique},
+    {"sort", f_sort},
+    {"title", f_title},
+    {"capitalize", f_capitalize},
+    {"abs", f_abs},
+    {"round", f_round},
+    {"min", f_min},
+    {"max", f_max},
+    {"sum", f_sum},
 };
 
 bool call__is_filter(struct str name)
@@ -550,12 +614,12 @@ int call__filter(struct render *r, struct str name, const struct value *v, const
 
 /* ---- tests ---- */
 
-#define KIND_TEST(name, condition)                                                                                                     \
-    static int name(struct render *r, const struct value *v, const struct args *a, bool *out)                                          \
-    {                                                                                                                                  \
-        (void)r, (void)a;                                                                                                              \
-        *out = (condition);                                                                                                            \
-        return 0;                                                                                                                      \
+#define KIND_TEST(name, condition)                                                                                             \
+    static int name(struct render *r, const struct value *v, const struct args *a, bool *out)                                  \
+    {                                                                                                                          \
+        (void)r, (void)a;                                                                                                      \
+        *out = (condition);                                                                                                    \
+        return 0;                                                                                                              \
     }
 KIND_TEST(t_defined, v->kind != VALUE_UNDEFINED)
 KIND_TEST(t_undefined, v->kind == VALUE_UNDEFINED)
@@ -584,13 +648,34 @@ static int compare_test(struct render *r, enum binary_op op, const struct value 
     *out = rc == 0 && yes.b;
     return rc;
 }
-static int t_eq(struct render *r, const struct value *v, const struct args *a, bool *out) { return compare_test(r, OP_EQ, v, a, out); }
-static int t_ne(struct render *r, const struct value *v, const struct args *a, bool *out) { return compare_test(r, OP_NE, v, a, out); }
-static int t_lt(struct render *r, const struct value *v, const struct args *a, bool *out) { return compare_test(r, OP_LT, v, a, out); }
-static int t_le(struct render *r, const struct value *v, const struct args *a, bool *out) { return compare_test(r, OP_LE, v, a, out); }
-static int t_gt(struct render *r, const struct value *v, const struct args *a, bool *out) { return compare_test(r, OP_GT, v, a, out); }
-static int t_ge(struct render *r, const struct value *v, const struct args *a, bool *out) { return compare_test(r, OP_GE, v, a, out); }
-static int t_in(struct render *r, const struct value *v, const struct args *a, bool *out) { return compare_test(r, OP_IN, v, a, out); }
+static int t_eq(struct render *r, const struct value *v, const struct args *a, bool *out)
+{
+    return compare_test(r, OP_EQ, v, a, out);
+}
+static int t_ne(struct render *r, const struct value *v, const struct args *a, bool *out)
+{
+    return compare_test(r, OP_NE, v, a, out);
+}
+static int t_lt(struct render *r, const struct value *v, const struct args *a, bool *out)
+{
+    return compare_test(r, OP_LT, v, a, out);
+}
+static int t_le(struct render *r, const struct value *v, const struct args *a, bool *out)
+{
+    return compare_test(r, OP_LE, v, a, out);
+}
+static int t_gt(struct render *r, const struct value *v, const struct args *a, bool *out)
+{
+    return compare_test(r, OP_GT, v, a, out);
+}
+static int t_ge(struct render *r, const struct value *v, const struct args *a, bool *out)
+{
+    return compare_test(r, OP_GE, v, a, out);
+}
+static int t_in(struct render *r, const struct value *v, const struct args *a, bool *out)
+{
+    return compare_test(r, OP_IN, v, a, out);
+}
 
 static int t_divisible(struct render *r, const struct value *v, const struct args *a, bool *out)
 {
@@ -605,13 +690,39 @@ static const struct {
     const char *name;
     test_fn *fn;
 } tests[] = {
-    {"defined", t_defined}, {"undefined", t_undefined}, {"none", t_none},         {"string", t_string},   {"mapping", t_mapping},
-    {"iterable", t_iterable}, {"sequence", t_sequence}, {"number", t_number},     {"integer", t_integer}, {"float", t_float},
-    {"boolean", t_boolean}, {"true", t_true},           {"false", t_false},       {"callable", t_callable}, {"odd", t_odd},
-    {"even", t_even},       {"equalto", t_eq},          {"eq", t_eq},             {"==", t_eq},           {"ne", t_ne},
-    {"!=", t_ne},           {"lt", t_lt},               {"lessthan", t_lt},       {"<", t_lt},            {"le", t_le},
-    {"<=", t_le},           {"gt", t_gt},               {"greaterthan", t_gt},    {">", t_gt},            {"ge", t_ge},
-    {">=", t_ge},           {"in", t_in},               {"divisibleby", t_divisible},
+    {"defined", t_defined},
+    {"undefined", t_undefined},
+    {"none", t_none},
+    {"string", t_string},
+    {"mapping", t_mapping},
+    {"iterable", t_iterable},
+    {"sequence", t_sequence},
+    {"number", t_number},
+    {"integer", t_integer},
+    {"float", t_float},
+    {"boolean", t_boolean},
+    {"true", t_true},
+    {"false", t_false},
+    {"callable", t_callable},
+    {"odd", t_odd},
+    {"even", t_even},
+    {"equalto", t_eq},
+    {"eq", t_eq},
+    {"==", t_eq},
+    {"ne", t_ne},
+    {"!=", t_ne},
+    {"lt", t_lt},
+    {"lessthan", t_lt},
+    {"<", t_lt},
+    {"le", t_le},
+    {"<=", t_le},
+    {"gt", t_gt},
+    {"greaterthan", t_gt},
+    {">", t_gt},
+    {"ge", t_ge},
+    {">=", t_ge},
+    {"in", t_in},
+    {"divisibleby", t_divisible},
 };
 
 bool call__is_test(struct str name)

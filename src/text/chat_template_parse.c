@@ -27,9 +27,9 @@ struct parser {
     struct str src;
     size_t at;
     uint32_t line, depth, braces; /* braces: open { in this tag, whose } don't end it */
-    bool block_tag; /* inside {% %} rather than {{ }} */
-    bool trim_text; /* the text that follows loses its leading blanks ("-%}") */
-    bool trim_newline; /* ... or one newline (trim_blocks) */
+    bool block_tag;               /* inside {% %} rather than {{ }} */
+    bool trim_text;               /* the text that follows loses its leading blanks ("-%}") */
+    bool trim_newline;            /* ... or one newline (trim_blocks) */
     struct token tok;
     struct error *err;
 };
@@ -45,7 +45,10 @@ static int fail(struct parser *p, const char *fmt, ...)
     return STATUS_INVALID;
 }
 
-static int no_memory(struct parser *p) { return error_set(p->err, STATUS_NOMEM, "out of memory while reading a chat template"); }
+static int no_memory(struct parser *p)
+{
+    return error_set(p->err, STATUS_NOMEM, "out of memory while reading a chat template");
+}
 
 static bool at(const struct parser *p, const char *z)
 {
@@ -150,8 +153,8 @@ static bool read_end(struct parser *p)
 
 static int next(struct parser *p)
 {
-    static const char *const ops[] = {"==", "!=", "<=", ">=", "//", "**", "+", "-", "*", "/", "%", "~", "(", ")", "[", "]",
-                                      "{",  "}",  ",",  ":",  ".",  "|",  "=", "<", ">"};
+    static const char *const ops[] = {"==", "!=", "<=", ">=", "//", "**", "+", "-", "*", "/", "%", "~", "(",
+                                      ")",  "[",  "]",  "{",  "}",  ",",  ":", ".", "|", "=", "<", ">"};
     while (p->at < p->src.n && strchr(" \t\r\n", p->src.p[p->at]) && p->src.p[p->at])
         skip(p, 1);
     if (p->at >= p->src.n)
@@ -182,8 +185,14 @@ static int next(struct parser *p)
     return fail(p, "unexpected character '%c'", c);
 }
 
-static bool is_op(const struct parser *p, const char *op) { return p->tok.kind == TOK_OP && str_eqz(p->tok.text, op); }
-static bool is_word(const struct parser *p, const char *word) { return p->tok.kind == TOK_NAME && str_eqz(p->tok.text, word); }
+static bool is_op(const struct parser *p, const char *op)
+{
+    return p->tok.kind == TOK_OP && str_eqz(p->tok.text, op);
+}
+static bool is_word(const struct parser *p, const char *word)
+{
+    return p->tok.kind == TOK_NAME && str_eqz(p->tok.text, word);
+}
 
 static int expect_op(struct parser *p, const char *op)
 {
@@ -301,9 +310,12 @@ static int parse_literal(struct parser *p, const struct expr **out)
     static const struct {
         const char *word;
         struct value v;
-    } words[] = {{"true", {.kind = VALUE_BOOL, .b = true}},   {"True", {.kind = VALUE_BOOL, .b = true}},
-                 {"false", {.kind = VALUE_BOOL, .b = false}}, {"False", {.kind = VALUE_BOOL, .b = false}},
-                 {"none", {.kind = VALUE_NONE}},              {"None", {.kind = VALUE_NONE}}};
+    } words[] = {{"true", {.kind = VALUE_BOOL, .b = true}},
+                 {"True", {.kind = VALUE_BOOL, .b = true}},
+                 {"false", {.kind = VALUE_BOOL, .b = false}},
+                 {"False", {.kind = VALUE_BOOL, .b = false}},
+                 {"none", {.kind = VALUE_NONE}},
+                 {"None", {.kind = VALUE_NONE}}};
     struct expr *e = make(p, EXPR_LITERAL);
     if (!e)
         return no_memory(p);
@@ -459,8 +471,8 @@ static int parse_test(struct parser *p, const struct expr *a, const struct expr 
         return fail(p, "the test \"%.*s\" is not supported", STR_ARG(e->name));
     /* `x is equalto y`, `x is in y`: an argument without parentheses */
     bool starts_value = p->tok.kind == TOK_STR || p->tok.kind == TOK_INT || p->tok.kind == TOK_FLOAT || is_op(p, "[") ||
-                        (p->tok.kind == TOK_NAME && !is_word(p, "and") && !is_word(p, "or") && !is_word(p, "else") && !is_word(p, "is") &&
-                         !is_word(p, "if") && !is_word(p, "in") && !is_word(p, "not"));
+                        (p->tok.kind == TOK_NAME && !is_word(p, "and") && !is_word(p, "or") && !is_word(p, "else") &&
+                         !is_word(p, "is") && !is_word(p, "if") && !is_word(p, "in") && !is_word(p, "not"));
     if (rc == 0 && !e->n_items && starts_value) {
         const struct expr *argument;
         rc = parse_signed(p, false, &argument);
@@ -955,10 +967,14 @@ static int parse_statement(struct parser *p, const struct stmt **out)
         const char *word;
         enum stmt_kind kind;
         int (*parse)(struct parser *p, struct stmt *s);
-    } table[] = {{"if", STMT_IF, parse_if},          {"for", STMT_FOR, parse_for},
-                 {"set", STMT_SET, parse_set},       {"macro", STMT_MACRO, parse_macro},
-                 {"call", STMT_CALL, parse_call},    {"filter", STMT_FILTER, parse_filter_block},
-                 {"generation", STMT_BODY, parse_generation}, {"break", STMT_BREAK, parse_jump},
+    } table[] = {{"if", STMT_IF, parse_if},
+                 {"for", STMT_FOR, parse_for},
+                 {"set", STMT_SET, parse_set},
+                 {"macro", STMT_MACRO, parse_macro},
+                 {"call", STMT_CALL, parse_call},
+                 {"filter", STMT_FILTER, parse_filter_block},
+                 {"generation", STMT_BODY, parse_generation},
+                 {"break", STMT_BREAK, parse_jump},
                  {"continue", STMT_CONTINUE, parse_jump}};
     for (size_t i = 0; i < COUNT_OF(table); i++) {
         if (!is_word(p, table[i].word))

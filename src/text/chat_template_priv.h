@@ -12,29 +12,57 @@
 /* ---- syntax tree (immutable, in the template's arena) ---- */
 
 enum expr_kind {
-    EXPR_LITERAL,  /* value */
-    EXPR_NAME,     /* name */
-    EXPR_LIST,     /* items */
-    EXPR_TUPLE,    /* items */
-    EXPR_DICT,     /* items: key, value, key, value... */
-    EXPR_ATTR,     /* a.name */
-    EXPR_ITEM,     /* a[b] */
-    EXPR_SLICE,    /* a[items[0] : items[1] : items[2]], NULL where left out */
-    EXPR_CALL,     /* a(items, names) */
-    EXPR_FILTER,   /* a | name(items, names) */
-    EXPR_TEST,     /* a is [not] name(items) */
+    EXPR_LITERAL, /* value */
+    EXPR_NAME,    /* name */
+    EXPR_LIST,    /* items */
+    EXPR_TUPLE,   /* items */
+    EXPR_DICT,    /* items: key, value, key, value... */
+    EXPR_ATTR,    /* a.name */
+    EXPR_ITEM,    /* a[b] */
+    EXPR_SLICE,   /* a[items[0] : items[1] : items[2]], NULL where left out */
+    EXPR_CALL,    /* a(items, names) */
+    EXPR_FILTER,  /* a | name(items, names) */
+    EXPR_TEST,    /* a is [not] name(items) */
     EXPR_NOT,
     EXPR_NEG,
     EXPR_POS,
-    EXPR_BINARY,   /* op a b */
+    EXPR_BINARY, /* op a b */
     EXPR_AND,
     EXPR_OR,
-    EXPR_IF,       /* a if b else c */
+    EXPR_IF, /* a if b else c */
 };
 
-enum binary_op { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_CONCAT, OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN };
+enum binary_op {
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOORDIV,
+    OP_MOD,
+    OP_POW,
+    OP_CONCAT,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_IN,
+    OP_NOT_IN
+};
 
-enum value_kind { VALUE_UNDEFINED, VALUE_NONE, VALUE_BOOL, VALUE_INT, VALUE_FLOAT, VALUE_STR, VALUE_LIST, VALUE_DICT, VALUE_MACRO, VALUE_BUILTIN };
+enum value_kind {
+    VALUE_UNDEFINED,
+    VALUE_NONE,
+    VALUE_BOOL,
+    VALUE_INT,
+    VALUE_FLOAT,
+    VALUE_STR,
+    VALUE_LIST,
+    VALUE_DICT,
+    VALUE_MACRO,
+    VALUE_BUILTIN
+};
 
 struct mark_run {
     size_t end; /* the run covers up to here */
@@ -80,7 +108,7 @@ struct value {
         const struct stmt *macro;
         struct str undefined; /* the name, for messages */
         struct {
-            int id;                  /* enum builtin of chat_template_call.c */
+            int id;                   /* enum builtin of chat_template_call.c */
             const struct value *self; /* bound method's object; NULL: a function */
         } fn;
     };
@@ -99,7 +127,20 @@ struct expr {
     size_t n_items;
 };
 
-enum stmt_kind { STMT_TEXT, STMT_OUTPUT, STMT_IF, STMT_FOR, STMT_SET, STMT_SET_BLOCK, STMT_MACRO, STMT_CALL, STMT_FILTER, STMT_BREAK, STMT_CONTINUE, STMT_BODY };
+enum stmt_kind {
+    STMT_TEXT,
+    STMT_OUTPUT,
+    STMT_IF,
+    STMT_FOR,
+    STMT_SET,
+    STMT_SET_BLOCK,
+    STMT_MACRO,
+    STMT_CALL,
+    STMT_FILTER,
+    STMT_BREAK,
+    STMT_CONTINUE,
+    STMT_BODY
+};
 
 struct stmt {
     enum stmt_kind kind;
@@ -110,8 +151,8 @@ struct stmt {
     const struct expr *target; /* of set: name, attribute or tuple; of for: name or tuple */
     const struct expr *filter; /* for ... if */
     const struct stmt *body, *other; /* other: else / elif chain */
-    struct str *params;        /* macro and call */
-    const struct expr **defaults; /* NULL entries: none */
+    struct str *params;              /* macro and call */
+    const struct expr **defaults;    /* NULL entries: none */
     size_t n_params;
 };
 
@@ -148,15 +189,15 @@ struct builder {
 enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE };
 
 struct render {
-    struct arena *a;         /* values */
-    struct builder *out;     /* where output goes now */
+    struct arena *a;     /* values */
+    struct builder *out; /* where output goes now */
     struct scope *scope, *root;
     struct error *err;
     uint64_t steps_left;
     uint32_t depth, max_depth;
     size_t max_output;
     int64_t now_s;
-    uint32_t line;           /* of what runs, for messages */
+    uint32_t line; /* of what runs, for messages */
     enum flow flow;
 };
 
@@ -183,10 +224,22 @@ void builder_add(struct builder *b, const char *p, size_t n, bool trusted);
 void builder_add_text(struct builder *b, const struct text *t, size_t from, size_t n);
 int builder_take(struct render *r, struct builder *b, struct text *out) MUST_CHECK;
 
-static inline struct value value_bool(bool b) { return (struct value){.kind = VALUE_BOOL, .b = b}; }
-static inline struct value value_int(int64_t i) { return (struct value){.kind = VALUE_INT, .i = i}; }
-static inline struct value value_none(void) { return (struct value){.kind = VALUE_NONE}; }
-static inline struct value value_undefined(struct str name) { return (struct value){.kind = VALUE_UNDEFINED, .undefined = name}; }
+static inline struct value value_bool(bool b)
+{
+    return (struct value){.kind = VALUE_BOOL, .b = b};
+}
+static inline struct value value_int(int64_t i)
+{
+    return (struct value){.kind = VALUE_INT, .i = i};
+}
+static inline struct value value_none(void)
+{
+    return (struct value){.kind = VALUE_NONE};
+}
+static inline struct value value_undefined(struct str name)
+{
+    return (struct value){.kind = VALUE_UNDEFINED, .undefined = name};
+}
 /* A string of constant bytes, all of one mark. NOMEM. */
 int value_str(struct render *r, struct str s, bool trusted, struct value *out) MUST_CHECK;
 int value_list(struct render *r, size_t cap, bool tuple, struct value *out) MUST_CHECK;
@@ -210,12 +263,15 @@ int value_contains(struct render *r, const struct value *in, const struct value 
 size_t text_length(const struct text *t);
 size_t text_offset(const struct text *t, size_t code_points);
 int value_sub(struct render *r, const struct text *t, size_t from, size_t n, struct value *out) MUST_CHECK;
-static inline struct str text_str(const struct text *t) { return (struct str){t->p, t->n}; }
+static inline struct str text_str(const struct text *t)
+{
+    return (struct str){t->p, t->n};
+}
 
 /* From JSON; strings are user text unless `trusted`, and point into the document unless `copy`. */
 int value_from_json(struct render *r, yyjson_val *j, bool trusted, bool copy, struct value *out) MUST_CHECK;
-int value_tojson(struct render *r, struct builder *b, const struct value *v, int indent, int level, struct str item_sep, struct str key_sep,
-                 bool sort_keys) MUST_CHECK;
+int value_tojson(struct render *r, struct builder *b, const struct value *v, int indent, int level, struct str item_sep,
+                 struct str key_sep, bool sort_keys) MUST_CHECK;
 
 /* ---- what can be called (chat_template_call.c, chat_template_filter.c) ---- */
 
@@ -225,12 +281,14 @@ int call__item(struct render *r, const struct value *v, const struct value *key,
 int call__invoke(struct render *r, const struct value *fn, const struct args *args, struct value *out) MUST_CHECK;
 /* Global functions: range, namespace, dict, raise_exception, strftime_now. Undefined when there is none. */
 struct value call__global(struct str name);
-int call__filter(struct render *r, struct str name, const struct value *v, const struct args *args, struct value *out) MUST_CHECK;
+int call__filter(struct render *r, struct str name, const struct value *v, const struct args *args,
+                 struct value *out) MUST_CHECK;
 int call__test(struct render *r, struct str name, const struct value *v, const struct args *args, bool *out) MUST_CHECK;
 bool call__is_filter(struct str name);
 bool call__is_test(struct str name);
 /* Methods of strings, by the id that call__attribute bound. */
-int call__binary(struct render *r, enum binary_op op, const struct value *a, const struct value *b, struct value *out) MUST_CHECK;
+int call__binary(struct render *r, enum binary_op op, const struct value *a, const struct value *b,
+                 struct value *out) MUST_CHECK;
 
 /* Argument `index`, or the one named `name`; NULL when not given. */
 const struct value *args_get(const struct args *a, size_t index, const char *name);

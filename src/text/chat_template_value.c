@@ -12,11 +12,17 @@
 
 #define DEEP 100 /* nesting of values that are walked */
 
-static int no_memory(struct render *r) { return render__fail(r, STATUS_EXHAUSTED, "the values of the template take more memory than allowed"); }
+static int no_memory(struct render *r)
+{
+    return render__fail(r, STATUS_EXHAUSTED, "the values of the template take more memory than allowed");
+}
 
 /* ---- strings ---- */
 
-void builder_init(struct builder *b, struct arena *a) { *b = (struct builder){.a = a}; }
+void builder_init(struct builder *b, struct arena *a)
+{
+    *b = (struct builder){.a = a};
+}
 
 static void mark(struct builder *b, bool trusted)
 {
@@ -200,7 +206,8 @@ int dict_put(struct render *r, struct dict_value *d, const struct value *key, co
 
 const char *value_type(const struct value *v)
 {
-    static const char *const names[] = {"undefined", "None", "bool", "int", "float", "str", "list", "dict", "macro", "function"};
+    static const char *const names[] = {"undefined", "None", "bool", "int",   "float",
+                                        "str",       "list", "dict", "macro", "function"};
     return names[v->kind];
 }
 
@@ -227,9 +234,18 @@ bool value_truth(const struct value *v)
     }
 }
 
-static bool is_number(const struct value *v) { return v->kind == VALUE_BOOL || v->kind == VALUE_INT || v->kind == VALUE_FLOAT; }
-static double as_double(const struct value *v) { return v->kind == VALUE_FLOAT ? v->f : v->kind == VALUE_INT ? (double)v->i : v->b; }
-static int64_t as_int(const struct value *v) { return v->kind == VALUE_BOOL ? v->b : v->i; }
+static bool is_number(const struct value *v)
+{
+    return v->kind == VALUE_BOOL || v->kind == VALUE_INT || v->kind == VALUE_FLOAT;
+}
+static double as_double(const struct value *v)
+{
+    return v->kind == VALUE_FLOAT ? v->f : v->kind == VALUE_INT ? (double)v->i : v->b;
+}
+static int64_t as_int(const struct value *v)
+{
+    return v->kind == VALUE_BOOL ? v->b : v->i;
+}
 
 static bool equal_lists(const struct list_value *a, const struct list_value *b, int depth);
 static bool equal_deep(const struct value *a, const struct value *b, int depth);
@@ -278,7 +294,10 @@ static bool equal_deep(const struct value *a, const struct value *b, int depth)
     }
 }
 
-bool value_equal(const struct value *a, const struct value *b) { return equal_deep(a, b, 0); }
+bool value_equal(const struct value *a, const struct value *b)
+{
+    return equal_deep(a, b, 0);
+}
 
 int value_compare(struct render *r, const struct value *a, const struct value *b, int *out)
 {
@@ -435,7 +454,10 @@ static int append_deep(struct render *r, struct builder *b, const struct value *
     return 0;
 }
 
-int value_append(struct render *r, struct builder *b, const struct value *v, bool repr) { return append_deep(r, b, v, repr, 0); }
+int value_append(struct render *r, struct builder *b, const struct value *v, bool repr)
+{
+    return append_deep(r, b, v, repr, 0);
+}
 
 int value_iterate(struct render *r, const struct value *v, struct list_value **out)
 {
@@ -576,8 +598,8 @@ static void new_line(struct builder *b, int indent, int level)
         builder_add(b, " ", 1, true);
 }
 
-static int json_dict(struct render *r, struct builder *b, const struct dict_value *d, int indent, int level, struct str item_sep,
-                     struct str key_sep, bool sort_keys)
+static int json_dict(struct render *r, struct builder *b, const struct dict_value *d, int indent, int level,
+                     struct str item_sep, struct str key_sep, bool sort_keys)
 {
     struct dict_entry *order = arena_array(r->a, d->n ? d->n : 1, sizeof *order);
     if (!order)
@@ -619,8 +641,8 @@ static int json_dict(struct render *r, struct builder *b, const struct dict_valu
     return 0;
 }
 
-int value_tojson(struct render *r, struct builder *b, const struct value *v, int indent, int level, struct str item_sep, struct str key_sep,
-                 bool sort_keys)
+int value_tojson(struct render *r, struct builder *b, const struct value *v, int indent, int level, struct str item_sep,
+                 struct str key_sep, bool sort_keys)
 {
     const char *word = v->kind == VALUE_NONE ? "null" : v->kind == VALUE_BOOL ? (v->b ? "true" : "false") : NULL;
     if (level > DEEP)

@@ -11,11 +11,21 @@
 
 static const struct pre_rules rules[] = {
     {.names = "gpt-2,gpt2,mpt,olmo,jais,phi-2,roberta-bpe,gpt3-finnish", .digit_prefix = true},
-    {.names = "llama3,llama-v3,llama-bpe,falcon3,dbrx,smaug-bpe,pixtral", .fold_contractions = true, .any_prefix = true, .max_digits = 3,
-     .punct_newlines = true, .newline_runs = true},
-    {.names = "qwen2,deepseek-r1-qwen,stablelm2,hunyuan", .fold_contractions = true, .any_prefix = true, .max_digits = 1,
-     .punct_newlines = true, .newline_runs = true},
-    {.names = "smollm,starcoder,refact,command-r,codeshell,exaone,minerva-7b", .digit_prefix = true, .split_digits_first = true},
+    {.names = "llama3,llama-v3,llama-bpe,falcon3,dbrx,smaug-bpe,pixtral",
+     .fold_contractions = true,
+     .any_prefix = true,
+     .max_digits = 3,
+     .punct_newlines = true,
+     .newline_runs = true},
+    {.names = "qwen2,deepseek-r1-qwen,stablelm2,hunyuan",
+     .fold_contractions = true,
+     .any_prefix = true,
+     .max_digits = 1,
+     .punct_newlines = true,
+     .newline_runs = true},
+    {.names = "smollm,starcoder,refact,command-r,codeshell,exaone,minerva-7b",
+     .digit_prefix = true,
+     .split_digits_first = true},
 };
 
 static bool in_list(const char *names, struct str name)
@@ -37,7 +47,8 @@ const struct pre_rules *pre_rules_find(struct str name)
 
 const char *pre_rules_known(void)
 {
-    return "gpt-2, mpt, olmo, jais, phi-2, roberta-bpe, llama-bpe (llama3), falcon3, dbrx, smaug-bpe, pixtral, qwen2, deepseek-r1-qwen, "
+    return "gpt-2, mpt, olmo, jais, phi-2, roberta-bpe, llama-bpe (llama3), falcon3, dbrx, smaug-bpe, pixtral, qwen2, "
+           "deepseek-r1-qwen, "
            "stablelm2, hunyuan, smollm, starcoder, refact, command-r, codeshell, exaone, minerva-7b";
 }
 
@@ -59,11 +70,26 @@ static struct at look(struct str t, size_t i)
     return a;
 }
 
-static bool is_letter(struct at a) { return a.cls & UNICODE_LETTER; }
-static bool is_number(struct at a) { return a.cls & UNICODE_NUMBER; }
-static bool is_space(struct at a) { return a.cls & UNICODE_SPACE; }
-static bool is_newline(struct at a) { return a.len && (a.cp == '\r' || a.cp == '\n'); }
-static bool is_other(struct at a) { return a.len && !(a.cls & (UNICODE_LETTER | UNICODE_NUMBER | UNICODE_SPACE)); }
+static bool is_letter(struct at a)
+{
+    return a.cls & UNICODE_LETTER;
+}
+static bool is_number(struct at a)
+{
+    return a.cls & UNICODE_NUMBER;
+}
+static bool is_space(struct at a)
+{
+    return a.cls & UNICODE_SPACE;
+}
+static bool is_newline(struct at a)
+{
+    return a.len && (a.cp == '\r' || a.cp == '\n');
+}
+static bool is_other(struct at a)
+{
+    return a.len && !(a.cls & (UNICODE_LETTER | UNICODE_NUMBER | UNICODE_SPACE));
+}
 
 static size_t run(struct str t, size_t i, bool (*is)(struct at a), unsigned most)
 {

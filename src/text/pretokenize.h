@@ -16,12 +16,12 @@
 struct pre_rules {
     const char *names;      /* comma-separated values of tokenizer.ggml.pre */
     bool fold_contractions; /* 'S as well as 's */
-    bool any_prefix;        /* a letter run may take any one non-letter, non-digit, non-newline character with it; else only a space */
-    unsigned max_digits;    /* digits in one piece; 0: no bound */
-    bool digit_prefix;      /* a digit run may take a space with it */
-    bool split_digits_first;/* every digit is a piece of its own before anything else is looked at */
-    bool punct_newlines;    /* a run of other characters takes the newlines behind it */
-    bool newline_runs;      /* blanks that end in newlines are one piece */
+    bool any_prefix; /* a letter run may take any one non-letter, non-digit, non-newline character with it; else only a space */
+    unsigned max_digits;     /* digits in one piece; 0: no bound */
+    bool digit_prefix;       /* a digit run may take a space with it */
+    bool split_digits_first; /* every digit is a piece of its own before anything else is looked at */
+    bool punct_newlines;     /* a run of other characters takes the newlines behind it */
+    bool newline_runs;       /* blanks that end in newlines are one piece */
 };
 
 /* NULL when unknown. */

@@ -27,20 +27,23 @@ struct tokenizer {
     const struct pre_rules *pre;
     struct vocab_token *tokens;
     size_t n_tokens;
-    struct map by_text;     /* text -> &tokens[i] */
-    struct merge *merges;   /* open addressing */
+    struct map by_text;   /* text -> &tokens[i] */
+    struct merge *merges; /* open addressing */
     size_t merge_mask;
-    int32_t byte_id[256];   /* BPE: the token of one byte; SPM: <0xNN>; TOKEN_NONE where absent */
-    int32_t *specials;      /* ids matched in text, longest text first */
+    int32_t byte_id[256]; /* BPE: the token of one byte; SPM: <0xNN>; TOKEN_NONE where absent */
+    int32_t *specials;    /* ids matched in text, longest text first */
     size_t n_specials;
-    uint8_t *eog;           /* bit set */
+    uint8_t *eog; /* bit set */
     size_t longest_text;
     int32_t bos, eos, unk, sep, cls;
     bool add_bos, add_eos, add_space_prefix, remove_extra_whitespaces, ignore_merges, lowercase, strip_accents;
     struct arena arena;
 };
 
-static inline int32_t tokenizer__id(const struct tokenizer *t, const struct vocab_token *v) { return (int32_t)(v - t->tokens); }
+static inline int32_t tokenizer__id(const struct tokenizer *t, const struct vocab_token *v)
+{
+    return (int32_t)(v - t->tokens);
+}
 static inline int32_t tokenizer__find(const struct tokenizer *t, struct str text)
 {
     const struct vocab_token *v = map_get(&t->by_text, text);
@@ -48,7 +51,8 @@ static inline int32_t tokenizer__find(const struct tokenizer *t, struct str text
 }
 
 /* One stretch of plain text (no special tokens in it) to ids. `first`: it begins the prompt. NOMEM, TOO_LARGE (max_tok). */
-int tokenizer__bpe(const struct tokenizer *t, struct str text, size_t max_tok, struct token_list *out, struct error *err) MUST_CHECK;
+int tokenizer__bpe(const struct tokenizer *t, struct str text, size_t max_tok, struct token_list *out,
+                   struct error *err) MUST_CHECK;
 int tokenizer__spm(const struct tokenizer *t, struct str text, bool prefix_space, size_t max_tok, struct token_list *out,
                    struct error *err) MUST_CHECK;
 

@@ -56,7 +56,7 @@ int tokenizer__spm(const struct tokenizer *t, struct str text, bool prefix_space
     struct merger m;
     buf_init(&norm);
     normalise(t, text, prefix_space, &norm);
-    int rc = norm.failed ? error_set(err, STATUS_NOMEM, "out of memory while tokenising")
+    int rc = norm.failed            ? error_set(err, STATUS_NOMEM, "out of memory while tokenising")
              : norm.n >= UINT32_MAX ? error_set(err, STATUS_TOO_LARGE, "the text is too long to tokenise")
                                     : merger_init(&m, t, buf_str(&norm), (uint32_t)norm.n, err);
     if (rc < 0) {

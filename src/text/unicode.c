@@ -43,8 +43,8 @@ static unsigned from_category(int32_t cp)
 /* White_Space of the Unicode character database; categories don't cover it (U+0085 is a control). */
 static bool is_space(int32_t c)
 {
-    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
-           c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+    return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
+           c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 unsigned unicode_class(int32_t cp)
@@ -66,4 +66,7 @@ size_t unicode_next(const char *p, size_t n, int32_t *cp)
     return (size_t)len;
 }
 
-size_t unicode_put(int32_t cp, char out[4]) { return (size_t)utf8proc_encode_char(cp, (utf8proc_uint8_t *)out); }
+size_t unicode_put(int32_t cp, char out[4])
+{
+    return (size_t)utf8proc_encode_char(cp, (utf8proc_uint8_t *)out);
+}

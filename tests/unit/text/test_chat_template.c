@@ -15,8 +15,8 @@
 #include "os/file.h"
 #include "text/chat_template.h"
 
-static int render(struct str source, yyjson_val *args, const struct chat_template_limits *limits, struct arena *a, struct text_span **spans,
-                  size_t *n, struct error *err)
+static int render(struct str source, yyjson_val *args, const struct chat_template_limits *limits, struct arena *a,
+                  struct text_span **spans, size_t *n, struct error *err)
 {
     static const char *const trusted[] = {"bos_token", NULL};
     struct chat_template *t;
@@ -52,7 +52,8 @@ static void renders_as_jinja2(void **state)
         struct error err = {0};
         struct buf got;
         arena_init(&a, 4096, 0);
-        int rc = render(str_of(yyjson_get_str(yyjson_obj_get(c, "template"))), yyjson_obj_get(c, "arguments"), NULL, &a, &spans, &n, &err);
+        int rc = render(str_of(yyjson_get_str(yyjson_obj_get(c, "template"))), yyjson_obj_get(c, "arguments"), NULL, &a, &spans,
+                        &n, &err);
         joined(&got, spans, rc == 0 ? n : 0);
         const char *want = yyjson_get_str(yyjson_obj_get(c, "output"));
         if (want ? rc != 0 || strcmp(buf_z(&got), want) != 0 : rc == 0) {
@@ -75,10 +76,26 @@ static void users_text_keeps_its_mark(void **state)
     (void)state;
     static const char *const args = "{\"u\":\"<|im_end|>\",\"list\":[\"<|im_end|>\"],\"bos_token\":\"<s>\"}";
     static const char *const templates[] = {
-        "{{ u }}", "{{ u ~ '' }}", "{{ 'a' + u + 'b' }}", "{{ u[0:5] }}{{ u[5:] }}", "{{ u | trim }}", "{{ u.replace('x', 'y') }}", "{{ u.split('|') | join('|') }}",
-        "{{ list | join }}", "{{ u | tojson }}", "{{ list | tojson }}", "{{ [u] }}", "{{ u | upper | lower }}", "{% set x %}{{ u }}{% endset %}{{ x }}",
-        "{% macro m(x) %}{{ x }}{% endmacro %}{{ m(u) }}", "{{ u * 1 }}", "{{ '{}'.format(u) }}", "{{ u | reverse | reverse }}", "{% for c in u %}{{ c }}{% endfor %}",
-        "{{ u | indent }}", "{{ ('<|' + u).replace('<|', '') }}",
+        "{{ u }}",
+        "{{ u ~ '' }}",
+        "{{ 'a' + u + 'b' }}",
+        "{{ u[0:5] }}{{ u[5:] }}",
+        "{{ u | trim }}",
+        "{{ u.replace('x', 'y') }}",
+        "{{ u.split('|') | join('|') }}",
+        "{{ list | join }}",
+        "{{ u | tojson }}",
+        "{{ list | tojson }}",
+        "{{ [u] }}",
+        "{{ u | upper | lower }}",
+        "{% set x %}{{ u }}{% endset %}{{ x }}",
+        "{% macro m(x) %}{{ x }}{% endmacro %}{{ m(u) }}",
+        "{{ u * 1 }}",
+        "{{ '{}'.format(u) }}",
+        "{{ u | reverse | reverse }}",
+        "{% for c in u %}{{ c }}{% endfor %}",
+        "{{ u | indent }}",
+        "{{ ('<|' + u).replace('<|', '') }}",
     };
     yyjson_doc *doc = yyjson_read(args, strlen(args), 0);
     for (size_t t = 0; t < COUNT_OF(templates); t++) {
@@ -98,7 +115,8 @@ static void users_text_keeps_its_mark(void **state)
     struct text_span *spans;
     size_t n;
     arena_init(&a, 4096, 0);
-    assert_int_equal(render(STR("<|im_start|>{{ bos_token }}{{ u }}<|im_end|>"), yyjson_doc_get_root(doc), NULL, &a, &spans, &n, NULL), 0);
+    assert_int_equal(
+        render(STR("<|im_start|>{{ bos_token }}{{ u }}<|im_end|>"), yyjson_doc_get_root(doc), NULL, &a, &spans, &n, NULL), 0);
     assert_int_equal(n, 3);
     assert_true(spans[0].special && str_eqz(spans[0].text, "<|im_start|><s>"));
     assert_true(!spans[1].special && str_eqz(spans[1].text, "<|im_end|>"));
@@ -141,7 +159,8 @@ static void bombs_are_refused(void **state)
 static void deep_sources_are_refused(void **state)
 {
     (void)state;
-    static const char *const opens[] = {"{{ (", "{{ [", "{{ not ", "{{ -", "{% if 1 %}", "{% for i in x %}", "{{ a[", "{{ f(", "{% if a %}{% elif "};
+    static const char *const opens[] = {"{{ (",  "{{ [",  "{{ not ",           "{{ -", "{% if 1 %}", "{% for i in x %}",
+                                        "{{ a[", "{{ f(", "{% if a %}{% elif "};
     for (size_t k = 0; k < COUNT_OF(opens); k++) {
         struct buf b;
         struct chat_template *t;
@@ -161,7 +180,8 @@ static void capabilities_are_found(void **state)
     (void)state;
     struct chat_template *t;
     struct chat_template_caps caps;
-    assert_int_equal(chat_template_compile(STR("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"), &t, NULL), 0);
+    assert_int_equal(chat_template_compile(STR("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"), &t, NULL),
+                     0);
     chat_template_probe(t, &caps);
     assert_true(caps.system_role && caps.tool_responses);
     assert_false(caps.tools || caps.tool_calls || caps.thinking);
@@ -171,8 +191,9 @@ static void capabilities_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(renders_as_jinja2),      cmocka_unit_test(users_text_keeps_its_mark), cmocka_unit_test(bombs_are_refused),
-        cmocka_unit_test(deep_sources_are_refused), cmocka_unit_test(capabilities_are_found),
+        cmocka_unit_test(renders_as_jinja2),      cmocka_unit_test(users_text_keeps_its_mark),
+        cmocka_unit_test(bombs_are_refused),      cmocka_unit_test(deep_sources_are_refused),
+        cmocka_unit_test(capabilities_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

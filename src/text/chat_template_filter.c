@@ -614,29 +614,70 @@ int call__filter(struct render *r, struct str name, const struct value *v, const
 
 /* ---- tests ---- */
 
-#define KIND_TEST(name, condition)                                                                                             \
-    static int name(struct render *r, const struct value *v, const struct args *a, bool *out)                                  \
-    {                                                                                                                          \
-        (void)r, (void)a;                                                                                                      \
-        *out = (condition);                                                                                                    \
-        return 0;                                                                                                              \
-    }
-KIND_TEST(t_defined, v->kind != VALUE_UNDEFINED)
-KIND_TEST(t_undefined, v->kind == VALUE_UNDEFINED)
-KIND_TEST(t_none, v->kind == VALUE_NONE)
-KIND_TEST(t_string, v->kind == VALUE_STR)
-KIND_TEST(t_mapping, v->kind == VALUE_DICT)
-KIND_TEST(t_iterable, v->kind == VALUE_STR || v->kind == VALUE_LIST || v->kind == VALUE_DICT || v->kind == VALUE_UNDEFINED)
-KIND_TEST(t_sequence, v->kind == VALUE_STR || v->kind == VALUE_LIST || v->kind == VALUE_DICT || v->kind == VALUE_UNDEFINED)
-KIND_TEST(t_number, v->kind == VALUE_INT || v->kind == VALUE_FLOAT || v->kind == VALUE_BOOL)
-KIND_TEST(t_integer, v->kind == VALUE_INT)
-KIND_TEST(t_float, v->kind == VALUE_FLOAT)
-KIND_TEST(t_boolean, v->kind == VALUE_BOOL)
-KIND_TEST(t_true, v->kind == VALUE_BOOL && v->b)
-KIND_TEST(t_false, v->kind == VALUE_BOOL && !v->b)
-KIND_TEST(t_callable, v->kind == VALUE_MACRO || v->kind == VALUE_BUILTIN)
-KIND_TEST(t_odd, v->kind == VALUE_INT && v->i % 2 != 0)
-KIND_TEST(t_even, v->kind == VALUE_INT && v->i % 2 == 0)
+static bool is_defined(const struct value *v)
+{
+    return v->kind != VALUE_UNDEFINED;
+}
+static bool is_undefined(const struct value *v)
+{
+    return v->kind == VALUE_UNDEFINED;
+}
+static bool is_none(const struct value *v)
+{
+    return v->kind == VALUE_NONE;
+}
+static bool is_string(const struct value *v)
+{
+    return v->kind == VALUE_STR;
+}
+static bool is_mapping(const struct value *v)
+{
+    return v->kind == VALUE_DICT;
+}
+static bool is_iterable(const struct value *v)
+{
+    return v->kind == VALUE_STR || v->kind == VALUE_LIST || v->kind == VALUE_DICT || v->kind == VALUE_UNDEFINED;
+}
+static bool is_sequence(const struct value *v)
+{
+    return v->kind == VALUE_STR || v->kind == VALUE_LIST || v->kind == VALUE_DICT || v->kind == VALUE_UNDEFINED;
+}
+static bool is_number(const struct value *v)
+{
+    return v->kind == VALUE_INT || v->kind == VALUE_FLOAT || v->kind == VALUE_BOOL;
+}
+static bool is_integer(const struct value *v)
+{
+    return v->kind == VALUE_INT;
+}
+static bool is_float(const struct value *v)
+{
+    return v->kind == VALUE_FLOAT;
+}
+static bool is_boolean(const struct value *v)
+{
+    return v->kind == VALUE_BOOL;
+}
+static bool is_true(const struct value *v)
+{
+    return v->kind == VALUE_BOOL && v->b;
+}
+static bool is_false(const struct value *v)
+{
+    return v->kind == VALUE_BOOL && !v->b;
+}
+static bool is_callable(const struct value *v)
+{
+    return v->kind == VALUE_MACRO || v->kind == VALUE_BUILTIN;
+}
+static bool is_odd(const struct value *v)
+{
+    return v->kind == VALUE_INT && v->i % 2 != 0;
+}
+static bool is_even(const struct value *v)
+{
+    return v->kind == VALUE_INT && v->i % 2 == 0;
+}
 
 static int compare_test(struct render *r, enum binary_op op, const struct value *v, const struct args *a, bool *out)
 {
@@ -688,41 +729,42 @@ static int t_divisible(struct render *r, const struct value *v, const struct arg
 
 static const struct {
     const char *name;
+    bool (*kind)(const struct value *v); /* what only looks at the value; else fn */
     test_fn *fn;
 } tests[] = {
-    {"defined", t_defined},
-    {"undefined", t_undefined},
-    {"none", t_none},
-    {"string", t_string},
-    {"mapping", t_mapping},
-    {"iterable", t_iterable},
-    {"sequence", t_sequence},
-    {"number", t_number},
-    {"integer", t_integer},
-    {"float", t_float},
-    {"boolean", t_boolean},
-    {"true", t_true},
-    {"false", t_false},
-    {"callable", t_callable},
-    {"odd", t_odd},
-    {"even", t_even},
-    {"equalto", t_eq},
-    {"eq", t_eq},
-    {"==", t_eq},
-    {"ne", t_ne},
-    {"!=", t_ne},
-    {"lt", t_lt},
-    {"lessthan", t_lt},
-    {"<", t_lt},
-    {"le", t_le},
-    {"<=", t_le},
-    {"gt", t_gt},
-    {"greaterthan", t_gt},
-    {">", t_gt},
-    {"ge", t_ge},
-    {">=", t_ge},
-    {"in", t_in},
-    {"divisibleby", t_divisible},
+    {"defined", is_defined, NULL},
+    {"undefined", is_undefined, NULL},
+    {"none", is_none, NULL},
+    {"string", is_string, NULL},
+    {"mapping", is_mapping, NULL},
+    {"iterable", is_iterable, NULL},
+    {"sequence", is_sequence, NULL},
+    {"number", is_number, NULL},
+    {"integer", is_integer, NULL},
+    {"float", is_float, NULL},
+    {"boolean", is_boolean, NULL},
+    {"true", is_true, NULL},
+    {"false", is_false, NULL},
+    {"callable", is_callable, NULL},
+    {"odd", is_odd, NULL},
+    {"even", is_even, NULL},
+    {"equalto", NULL, t_eq},
+    {"eq", NULL, t_eq},
+    {"==", NULL, t_eq},
+    {"ne", NULL, t_ne},
+    {"!=", NULL, t_ne},
+    {"lt", NULL, t_lt},
+    {"lessthan", NULL, t_lt},
+    {"<", NULL, t_lt},
+    {"le", NULL, t_le},
+    {"<=", NULL, t_le},
+    {"gt", NULL, t_gt},
+    {"greaterthan", NULL, t_gt},
+    {">", NULL, t_gt},
+    {"ge", NULL, t_ge},
+    {">=", NULL, t_ge},
+    {"in", NULL, t_in},
+    {"divisibleby", NULL, t_divisible},
 };
 
 bool call__is_test(struct str name)
@@ -738,6 +780,6 @@ int call__test(struct render *r, struct str name, const struct value *v, const s
     int rc = render__step(r);
     for (size_t i = 0; rc == 0 && i < COUNT_OF(tests); i++)
         if (str_eqz(name, tests[i].name))
-            return tests[i].fn(r, v, a, out);
+            return tests[i].kind ? (*out = tests[i].kind(v), 0) : tests[i].fn(r, v, a, out);
     return rc == 0 ? render__fail(r, STATUS_INVALID, "the test \"%.*s\" is not supported", STR_ARG(name)) : rc;
 }

@@ -1,7 +1,9 @@
 /* chat_template_parse.c: from template text to a syntax tree: a scanner for text and tags, a tokeniser inside tags, recursive descent.
  *
  * Whitespace as transformers sets Jinja up: trim_blocks (the newline behind a block tag goes) and lstrip_blocks (blanks before a block tag
- * that begins its line go), besides the explicit "-" and "+" of tags. Nesting is bounded, so a template can't overflow the C stack. */
+ * that begins its line go), besides the explicit "-" and "+" of tags. Nesting is bounded, so a template can't overflow the C stack.
+ *
+ * Exception: the file is longer than others: it is one grammar, whose functions call each other in a ring over one parser state. */
 #include <string.h>
 
 #include "base/check.h"

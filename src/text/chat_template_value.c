@@ -340,7 +340,7 @@ static void append_float(struct builder *b, double f)
         if (!str_to_f64(s, &back))
             back = f;
     } while (back != f && ++digits <= 17);
-    int exponent = atoi(strchr(text, 'e') + 1);
+    int exponent = (int)strtol(strchr(text, 'e') + 1, NULL, 10);
     if (exponent < -4 || exponent >= 16) {
         char *e = strchr(text, 'e');
         char mantissa[32];

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "engine/llm/file/hf_priv.h"
@@ -107,6 +108,7 @@ static int bind_target(struct reader *r, const struct target *t, uint32_t layer,
         return rc;
     struct llm_weight wa = whole(a), wb = whole(b);
     double rank = (double)wa.rows, scale = r->alpha == 0 ? 1 : r->alpha / (r->rslora ? sqrt(rank) : rank);
+    ASSERT(wb.rows > 0); /* the base's matrices have rows, and check_shapes compared */
     size_t row = wb.bytes / wb.rows;
     uint32_t at = 0;
     for (uint32_t i = 0; rc == 0 && i < t->n_parts; i++) {

@@ -35,7 +35,7 @@ MALFORMED = [  # (bytes, the status that answers them)
     (b"POST /v2/models/sum/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n", 413),
     (b"GET /" + b"a" * 20000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 414),
     (b"GET /v2 HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * 500 + b"\r\n", 431),
-    (b"GET /v2/models/%2e%2e/config HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    (b"GET /v2/models/%2e%2e/config HTTP/1.1\r\nHost: x\r\n\r\n", 400),
     (b"POST /v2/models/sum/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 2000\r\n\r\n" + b"[" * 2000, 400),
     (infer_request("sum", {"inputs": [{"name": "INPUT0", "shape": [1, 1 << 40], "datatype": "INT32", "data": [1]}]}), 400),
     (infer_request("sum", {"inputs": [{"name": "INPUT0", "shape": [-1, 16], "datatype": "INT32", "data": [1]}]}), 400),

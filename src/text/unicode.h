@@ -18,6 +18,7 @@ enum {
     UNICODE_LOWER = 128, /* \p{Ll} */
 };
 
+/* The UNICODE_ bits of a code point; 0 for one that is unassigned or none at all. */
 unsigned unicode_class(int32_t cp);
 
 /* Decode one code point of p[0..n), n > 0: *cp and its length in bytes; an invalid byte gives -1 and length 1. */

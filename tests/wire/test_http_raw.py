@@ -183,6 +183,8 @@ def test_connections_past_the_limit_get_503_and_idle_ones_are_closed(narrow):
     narrow.alive()
 
 
+@pytest.mark.skipif(os.environ.get("INFERD_BUILD") == "tsan",
+                    reason="it takes that build minutes to fill the kernel's buffers; unit/net/test_http_life has the case")
 def test_a_client_that_does_not_read_is_cut(narrow):
     before = hits(narrow, "write_time")
     with connect(narrow) as s:

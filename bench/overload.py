@@ -1,6 +1,7 @@
 """overload.py [SECONDS]: three times more requests than the server can answer, for a minute.
 
-A model that burns 2 ms a batch and 0.3 ms a row (so batches pay); capacity is measured first with closed-loop clients. Then open-loop
+A model that burns 4 ms a batch and 1 ms a row (so batches pay); capacity is measured first with closed-loop clients. Server and model share
+one core, so a refusal is paid from the same core as an answer. Then open-loop
 Poisson arrivals at 3 x that rate, each with a deadline of 100 ms. Budgets (issue 2): goodput (answers within their deadline) >= 0.9 of
 the peak, accepted p99 within the deadline, RSS flat, health p99 <= 10 ms.
 """
@@ -26,7 +27,7 @@ def poll_health(times, stop):
 
 
 with tempfile.TemporaryDirectory() as repository:
-    fake_model(repository, "burner", "input = X FP32 [-1,16]\noutput = Y FP32 [-1,16] copy X\nbase_us = 2000\nper_row_us = 300\nmode = spin\n",
+    fake_model(repository, "burner", "input = X FP32 [-1,16]\noutput = Y FP32 [-1,16] copy X\nbase_us = 4000\nper_row_us = 1000\nmode = spin\n",
                "max_batch_size: 16\n")
     with inferd(repository, PORT) as server:
         peak = statistics.median(load(PORT, "burner", "--concurrency=64")["per_second"] for _ in range(3))

@@ -4,6 +4,7 @@ Whatever ONNX Runtime itself gets right must be right here; the others are in on
 answers of one request must agree bit for bit, whatever the expected value.
 """
 import json
+import time
 
 import numpy as np
 import pytest
@@ -119,7 +120,8 @@ def test_what_is_left_out_is_refused_by_name(tmp_path_factory):
         (root / name / "1" / "model.onnx").write_bytes((CASES[name] / "model.onnx").read_bytes())
     with Server(root, wait=None) as s:
         reasons = {}
-        for _ in range(200):
+        for _ in range(600):
+            time.sleep(0.05)
             rows = requests.post(s.url + "/v2/repository/index").json()
             reasons = {r["name"]: r.get("reason", "") for r in rows if r["state"] == "UNAVAILABLE" and r.get("reason")}
             if len(reasons) == len(names):

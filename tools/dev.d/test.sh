@@ -8,7 +8,8 @@ RESULTS=$ROOT/build/results
 
 # What the sanitizers are told. The suppressions name third-party libraries only.
 sanitizer_environment() {
-    export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:check_initialization_order=1:abort_on_error=0:exitcode=99:allocator_may_return_null=1"
+    # no fake stack frames: gcc 12 aligns them to 32 bytes, which objects of 64 do not survive (PR 110027)
+    export ASAN_OPTIONS="detect_stack_use_after_return=0:strict_string_checks=1:check_initialization_order=1:abort_on_error=0:exitcode=99:allocator_may_return_null=1"
     export LSAN_OPTIONS="suppressions=$ROOT/tests/suppressions/lsan.supp:print_suppressions=0:exitcode=98"
     export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1"
     export TSAN_OPTIONS="suppressions=$ROOT/tests/suppressions/tsan.supp:halt_on_error=1:second_deadlock_stack=1:exitcode=97"

@@ -28,6 +28,22 @@ struct api {
 
 struct infer_call; /* infer.c */
 
+/* What the inferences of one loop share (turn.c). */
+struct api_turn {
+    struct infer_waker waker; /* bursts of answers into the loop */
+    struct infer_wakes wakes; /* instances to wake at the end of the iteration */
+    uint64_t since_ns;        /* the oldest of them */
+    struct loop_task flush;
+    bool flushing;
+    struct loop *loop;
+};
+
+/* The turn of `loop`, made at its first use; freed with the loop. NULL: out of memory. Loop thread. */
+struct api_turn *api__turn(struct loop *loop);
+/* For infer_submit: where to note that an instance is to be woken. That happens when the iteration ends, or here once the oldest note has
+ * waited long enough. */
+struct infer_wakes *api__turn_wakes(struct api_turn *t, uint64_t now_ns);
+
 /* State of one request, in its arena, at http_request.user. */
 struct api_call {
     struct api *api;

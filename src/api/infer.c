@@ -188,12 +188,12 @@ static int decode(struct infer_call *c, struct error *err)
 
 static void finish(struct loop_task *t);
 
-/* Any thread: only a post. */
+/* Any thread: only a post, inside the burst of the loop's waker. */
 static void on_done(struct infer *inf)
 {
     struct infer_call *c = CONTAINER_OF(inf, struct infer_call, inf);
     c->task.run = finish;
-    loop_post(c->request->loop, &c->task);
+    loop_burst_post(c->request->loop, &c->task);
 }
 
 static void on_gone(struct http_request *r)
@@ -335,7 +335,14 @@ void api__infer(struct api *a, struct http_request *r, struct api_call *call)
         http_reply_error(r, STATUS_NOMEM, "out of memory for this request; try again later", 1);
         return;
     }
+    struct api_turn *turn = api__turn(r->loop);
+    if (!turn) {
+        model_version_unref(v);
+        http_reply_error(r, STATUS_NOMEM, "out of memory for this request; try again later", 1);
+        return;
+    }
     infer_init(&c->inf);
+    c->inf.waker = &turn->waker;
     c->request = r;
     c->call = call;
     c->version = v;
@@ -350,7 +357,7 @@ void api__infer(struct api *a, struct http_request *r, struct api_call *call)
     c->inf.times.decoded_ns = loop_update_now(r->loop);
     if (rc == 0) {
         r->on_gone = on_gone;
-        rc = infer_submit(&c->inf, &err);
+        rc = infer_submit(&c->inf, api__turn_wakes(turn, c->inf.times.decoded_ns), &err);
     }
     if (rc < 0)
         fail(c, rc, &err);

@@ -151,6 +151,55 @@ static int slice_members(struct instance *i, size_t first, size_t n, struct erro
     return rc;
 }
 
+/* The members become this thread's own. The batcher hears of the end of a whole batch before the clients do, or their next requests
+ * would be strangers to it. */
+static void take_answers(struct instance *i, size_t first, size_t n, uint64_t now)
+{
+    struct model_version *v = i->v;
+    os_mutex_lock(&v->lock);
+    if (n == i->n_slots) {
+        batcher_finish(v->batcher, i->run_id, now, i->learned_ns);
+        i->run_id = 0;
+    }
+    for (size_t j = first; j < first + n; j++) {
+        i->slots[j].answer = i->slots[j].inf;
+        i->slots[j].inf = NULL;
+    }
+    os_mutex_unlock(&v->lock);
+}
+
+/* Distinct wakers of the members; more than there is room for wake by themselves. */
+struct burst {
+    struct infer_waker *wakers[INFER_WAKES_MAX];
+    size_t n;
+};
+
+static bool burst_has(const struct burst *b, const struct infer_waker *w)
+{
+    for (size_t k = 0; k < b->n; k++)
+        if (b->wakers[k] == w)
+            return true;
+    return false;
+}
+
+static void burst_begin(struct burst *b, const struct instance *i, size_t first, size_t n)
+{
+    b->n = 0;
+    for (size_t j = first; j < first + n && b->n < INFER_WAKES_MAX; j++) {
+        struct infer_waker *w = i->slots[j].answer ? i->slots[j].answer->waker : NULL;
+        if (!w || burst_has(b, w))
+            continue;
+        w->begin(w);
+        b->wakers[b->n++] = w;
+    }
+}
+
+static void burst_end(struct burst *b)
+{
+    for (size_t k = 0; k < b->n; k++)
+        b->wakers[k]->end(b->wakers[k]);
+}
+
 /* Answer them. Statistics of the run are in place before the first client hears of it. */
 static void answer_members(struct instance *i, size_t first, size_t n, const struct run_times *t)
 {
@@ -158,18 +207,11 @@ static void answer_members(struct instance *i, size_t first, size_t n, const str
     uint32_t total = rows_of(i, first, n);
     uint64_t now = os_monotonic_ns();
     series_run(v->series, total, t->input - t->start, t->computed - t->input, now - t->computed);
-    /* the batcher hears of the end before the clients do, or their next requests would be strangers to it */
-    if (n == i->n_slots) {
-        os_mutex_lock(&v->lock);
-        batcher_finish(v->batcher, i->run_id, now, i->learned_ns);
-        i->run_id = 0;
-        os_mutex_unlock(&v->lock);
-    }
+    take_answers(i, first, n, now);
+    struct burst burst;
+    burst_begin(&burst, i, first, n);
     for (size_t j = first; j < first + n; j++) {
-        os_mutex_lock(&v->lock);
-        struct infer *inf = i->slots[j].inf;
-        i->slots[j].inf = NULL;
-        os_mutex_unlock(&v->lock);
+        struct infer *inf = i->slots[j].answer;
         if (!inf)
             continue;
         inf->times.input_ns = t->input;
@@ -179,8 +221,12 @@ static void answer_members(struct instance *i, size_t first, size_t n, const str
         inf->status = STATUS_OK;
         if (v->cache)
             cache_put(v->cache, inf, v->contract.c.n_outputs);
-        infer_finish(inf);
+        if (!inf->waker || burst_has(&burst, inf->waker))
+            infer_finish_in_burst(inf, now);
+        else
+            infer_finish(inf);
     }
+    burst_end(&burst);
 }
 
 /* The engine's part: RUNNING on entry, CLAIMED on return. `*members` is who is still there. */

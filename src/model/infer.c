@@ -43,13 +43,44 @@ void infer_release(struct infer *inf)
     model_version_unref(v);
 }
 
-void infer_finish(struct infer *inf)
+void infer_finish_in_burst(struct infer *inf, uint64_t now)
 {
     struct model_version *v = inf->version;
     atomic_store_explicit(&inf->state, INFER_DONE, memory_order_release);
-    series_request(v->series, inf, os_monotonic_ns());
+    series_request(v->series, inf, now);
     atomic_fetch_sub_explicit(&v->pending, 1, memory_order_relaxed);
     inf->done(inf);
+}
+
+void infer_finish(struct infer *inf)
+{
+    struct infer_waker *w = inf->waker;
+    if (w)
+        w->begin(w);
+    infer_finish_in_burst(inf, os_monotonic_ns());
+    if (w)
+        w->end(w);
+}
+
+/* An idle instance is to look at the queue of `v`: now, or when the caller has handed in what it has. */
+static void wake_or_note(struct model_version *v, struct infer_wakes *later)
+{
+    for (size_t i = 0; later && i < later->n; i++)
+        if (later->versions[i] == v)
+            return;
+    if (later && later->n < INFER_WAKES_MAX)
+        later->versions[later->n++] = model_version_ref(v);
+    else
+        os_cond_signal(&v->work);
+}
+
+void infer_wake(struct infer_wakes *w)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        os_cond_signal(&w->versions[i]->work);
+        model_version_unref(w->versions[i]);
+    }
+    w->n = 0;
 }
 
 static bool triton_timeouts(const struct model_version *v)
@@ -127,7 +158,7 @@ static int reserve_bytes(struct model_version *v, uint64_t bytes, struct error *
                      (unsigned long long)before, (unsigned long long)h->queue_bytes_total, (unsigned long long)bytes);
 }
 
-static int enqueue(struct model_version *v, struct infer *inf, uint64_t now, struct error *err)
+static int enqueue(struct model_version *v, struct infer *inf, uint64_t now, struct infer_wakes *later, struct error *err)
 {
     os_mutex_lock(&v->lock);
     /* again under the lock: who closes or fails the queue does it under the lock after setting the flag */
@@ -145,11 +176,11 @@ static int enqueue(struct model_version *v, struct infer *inf, uint64_t now, str
     os_mutex_unlock(&v->lock);
     /* from here on `inf` may be gone; `v` is held by infer_submit */
     if (wake)
-        os_cond_signal(&v->work);
+        wake_or_note(v, later);
     return 0;
 }
 
-int infer_submit(struct infer *inf, struct error *err)
+int infer_submit(struct infer *inf, struct infer_wakes *later, struct error *err)
 {
     struct model_version *v = inf->version;
     ASSERT(inf->done && v);
@@ -176,7 +207,7 @@ int infer_submit(struct infer *inf, struct error *err)
     model_version_ref(v); /* done() may drop the request's reference before the wake-up below is through */
     atomic_fetch_add_explicit(&v->pending, 1, memory_order_relaxed);
     uint64_t bytes = inf->item.bytes;
-    rc = enqueue(v, inf, now, err);
+    rc = enqueue(v, inf, now, later, err);
     if (rc) {
         atomic_fetch_sub_explicit(&v->pending, 1, memory_order_relaxed);
         atomic_fetch_sub_explicit(&v->home->queued_bytes, bytes, memory_order_relaxed);

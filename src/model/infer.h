@@ -33,6 +33,21 @@ struct infer_times {
     uint64_t encoded_ns;  /* reply built (set by api) */
 };
 
+/* Whoever done() tells, told once for all answers of a batch rather than once an answer: begin, done() for each, end. Lives as long as
+ * any infer that names it, and from begin to end. Any thread, must not block. */
+struct infer_waker {
+    void (*begin)(struct infer_waker *w);
+    void (*end)(struct infer_waker *w);
+};
+
+/* Versions that got requests and whose instances have not been woken for them yet. A thread that has more requests at hand collects
+ * them, so that an instance on the same core does not run in between, batch by batch of one. Zeroed: empty. */
+#define INFER_WAKES_MAX 8
+struct infer_wakes {
+    struct model_version *versions[INFER_WAKES_MAX]; /* each holds a reference */
+    size_t n;
+};
+
 struct infer {
     /* set by the caller */
     struct model_version *version; /* holds a reference, dropped by infer_release */
@@ -48,6 +63,7 @@ struct infer {
     uint32_t priority;      /* 0: default */
     const char *request_id; /* for messages; lives as long as the infer */
     void (*done)(struct infer *inf); /* exactly once after a successful infer_submit; any thread, must not block */
+    struct infer_waker *waker;       /* stands around done(); NULL: none */
 
     /* results */
     int status; /* STATUS_OK or negative with error.text set */
@@ -68,8 +84,12 @@ void infer_init(struct infer *inf);
 
 /* Validate the inputs against the version's contract (names, dtypes, shapes with the batch rule, sizes), look in the response
  * cache, and queue. 0: done() will be called (perhaps before this returns). Negative: not queued, done() is not called,
- * `err` is a whole client-facing sentence. STATUS_INVALID / EXHAUSTED / DEADLINE / UNAVAILABLE / NOMEM. Never blocks. */
-int infer_submit(struct infer *inf, struct error *err) MUST_CHECK;
+ * `err` is a whole client-facing sentence. STATUS_INVALID / EXHAUSTED / DEADLINE / UNAVAILABLE / NOMEM. Never blocks.
+ * `later`: where to note that an instance is to be woken, by infer_wake soon after; NULL: it is woken here. */
+int infer_submit(struct infer *inf, struct infer_wakes *later, struct error *err) MUST_CHECK;
+
+/* Wake what infer_submit noted; `w` is empty afterwards. */
+void infer_wake(struct infer_wakes *w);
 
 /* The client went away. Queued: removed now, done() is called with STATUS_CANCELLED. Running: the engine is asked to stop
  * when it runs alone and can be cancelled; done() follows either way. Idempotent; no effect after done(). */

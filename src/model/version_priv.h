@@ -41,7 +41,8 @@ struct work {
 
 /* One request's place in a running batch. */
 struct slot {
-    struct infer *inf; /* NULL: answered already */
+    struct infer *inf;    /* NULL: answered already */
+    struct infer *answer; /* taken off `inf` by the instance's thread, which is about to answer it */
     struct instance *home;
     uint32_t rows;
 };
@@ -193,6 +194,8 @@ int scatter_outputs(struct instance *i, struct infer *inf, uint32_t at, uint32_t
 /* infer.c: the request ends here: counts it and calls done(), after which `inf` is gone. inf->status and inf->error are set. The
  * caller owns the request (CLAIMED, or DONE by parting_take). No locks held. */
 void infer_finish(struct infer *inf);
+/* The same, inside begin and end of inf->waker. */
+void infer_finish_in_burst(struct infer *inf, uint64_t now_ns);
 
 /* One thread to start at normal priority. */
 struct spawn {

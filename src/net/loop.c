@@ -32,6 +32,8 @@ struct loop {
     uint64_t now_ns;
     struct heap timers;
     struct loop_task *deferred, **deferred_tail;
+    void *local;
+    void (*local_free)(void *local);
     struct os_poll_event events[OS_POLL_BATCH];
     size_t n_events, at_event;
     /* other threads write below: on a cache line of its own */
@@ -161,6 +163,8 @@ void loop_destroy(struct loop *l)
         os_sleep_ns(1000);
     run_posted(l);
     run_deferred(l);
+    if (l->local && l->local_free)
+        l->local_free(l->local);
     os_close(l->wake_fd);
     os_close(l->poll_fd);
     free(l);
@@ -242,16 +246,42 @@ void loop_timer_stop(struct loop *l, struct loop_timer *t)
         heap_remove(&l->timers, &t->node);
 }
 
-void loop_post(struct loop *l, struct loop_task *t)
+void loop_burst_begin(struct loop *l)
 {
     enter(l);
+}
+
+void loop_burst_post(struct loop *l, struct loop_task *t)
+{
     struct loop_task *head = atomic_load_explicit(&l->posted, memory_order_relaxed);
     do
         t->next = head;
     while (!atomic_compare_exchange_weak(&l->posted, &head, t));
+}
+
+void loop_burst_end(struct loop *l)
+{
     if (atomic_load(&l->asleep) && atomic_exchange(&l->asleep, false))
         os_wakeup_signal(l->wake_fd);
     leave(l);
+}
+
+void loop_post(struct loop *l, struct loop_task *t)
+{
+    loop_burst_begin(l);
+    loop_burst_post(l, t);
+    loop_burst_end(l);
+}
+
+void *loop_local(const struct loop *l)
+{
+    return l->local;
+}
+
+void loop_set_local(struct loop *l, void *local, void (*free_fn)(void *local))
+{
+    l->local = local;
+    l->local_free = free_fn;
 }
 
 void loop_defer(struct loop *l, struct loop_task *t)

@@ -65,8 +65,18 @@ void loop_timer_init(struct loop_timer *t, void (*fire)(struct loop_timer *t));
 void loop_timer_start(struct loop *l, struct loop_timer *t, uint64_t at_ns); /* restarts when running */
 void loop_timer_stop(struct loop *l, struct loop_timer *t);                  /* idempotent */
 
-/* Any thread. Lock-free; one eventfd write per burst (only when the queue was empty). */
+/* Any thread. Lock-free; an eventfd write only when the loop sleeps. */
 void loop_post(struct loop *l, struct loop_task *t);
+/* A burst of posts that wakes the loop once, at its end, so that a loop on the same core does not run in between. Any thread. The
+ * loop stays valid from begin to end, whatever the posted tasks do to it; posts of a burst may be run before its end. */
+void loop_burst_begin(struct loop *l);
+void loop_burst_post(struct loop *l, struct loop_task *t);
+void loop_burst_end(struct loop *l);
+
+/* One object that the loop's user keeps a loop, NULL at first. Loop thread only. `free_fn` (may be NULL) gets it in loop_destroy, after
+ * everything posted has run. */
+void *loop_local(const struct loop *l);
+void loop_set_local(struct loop *l, void *local, void (*free_fn)(void *local));
 /* Run `t` at the end of this iteration; loop thread only. */
 void loop_defer(struct loop *l, struct loop_task *t);
 

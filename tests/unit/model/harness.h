@@ -210,7 +210,7 @@ static inline void call_column(struct call *c, const char *name, const int32_t *
 
 static inline int call_submit(struct call *c)
 {
-    return infer_submit(&c->inf, &c->inf.error);
+    return infer_submit(&c->inf, NULL, &c->inf.error);
 }
 
 static inline void call_wait(struct call *c)

@@ -346,7 +346,7 @@ static void hang(void **state)
     struct error err;
     assert_int_equal(ask(w->r, "m", "", 2, NULL, &err), STATUS_UNAVAILABLE);
     assert_non_null(strstr(err.text, "stopped answering"));
-    assert_int_equal(infer_submit(&queued.inf, &err), STATUS_UNAVAILABLE); /* also with a version found before */
+    assert_int_equal(infer_submit(&queued.inf, NULL, &err), STATUS_UNAVAILABLE); /* also with a version found before */
     int32_t y;
     assert_int_equal(ask(w->r, "other", "", 3, &y, NULL), 0);
     call_release(&bad);
@@ -396,7 +396,7 @@ static void unscatterable(void **state)
         if (call_init(&c[i], w->r, "m", ""))
             fail_msg("%s", c[i].inf.error.text);
         call_column(&c[i], "X", &v, 1);
-        if (infer_submit(&c[i].inf, &err))
+        if (infer_submit(&c[i].inf, NULL, &err))
             fail_msg("%s", err.text);
     }
     for (int i = 0; i < 6; i++) {

@@ -37,6 +37,86 @@ static void one_request(void **state)
     assert_string_equal(err.text, "model \"id\" has no version or label \"2\": it serves 1");
 }
 
+/* Notes of submits wake nobody until they are handed in: then one batch takes all, and each waker stands around its answers once. */
+struct counting_waker {
+    struct infer_waker waker;
+    _Atomic int begun, ended;
+    struct call *calls; /* [4], of which the first two are this waker's */
+    _Atomic int over_at_begin, over_at_end;
+};
+
+static int over_of(struct counting_waker *w)
+{
+    int over = 0;
+    for (int i = 0; i < 2; i++) {
+        os_mutex_lock(&w->calls[i].lock);
+        over += w->calls[i].over;
+        os_mutex_unlock(&w->calls[i].lock);
+    }
+    return over;
+}
+
+static void count_begin(struct infer_waker *x)
+{
+    struct counting_waker *w = CONTAINER_OF(x, struct counting_waker, waker);
+    w->over_at_begin = over_of(w);
+    w->begun++;
+}
+
+static void count_end(struct infer_waker *x)
+{
+    struct counting_waker *w = CONTAINER_OF(x, struct counting_waker, waker);
+    w->over_at_end = over_of(w);
+    w->ended++;
+}
+
+static bool both_ended(void *arg)
+{
+    struct counting_waker *w = arg;
+    return w[0].ended && w[1].ended;
+}
+
+static void notes_and_bursts(void **state)
+{
+    struct world *w = *state;
+    put(w, "m/1/model.fake", IDENTITY);
+    put(w, "m/model.yaml", "max_batch_size: 8\n");
+    world_start(w);
+    struct call calls[4];
+    struct counting_waker wakers[2];
+    struct infer_wakes later = {0};
+    memset(wakers, 0, sizeof wakers);
+    for (int k = 0; k < 2; k++) {
+        wakers[k].waker = (struct infer_waker){count_begin, count_end};
+        wakers[k].calls = &calls[2 * k];
+    }
+    for (int i = 0; i < 4; i++) {
+        int32_t v = i;
+        assert_int_equal(call_init(&calls[i], w->r, "m", ""), 0);
+        calls[i].inf.waker = &wakers[i / 2].waker;
+        call_column(&calls[i], "X", &v, 1);
+        assert_int_equal(infer_submit(&calls[i].inf, &later, &calls[i].inf.error), 0);
+    }
+    assert_int_equal(later.n, 1);
+    os_sleep_ns(20000000);
+    assert_int_equal(over_of(&wakers[0]) + over_of(&wakers[1]), 0);
+    infer_wake(&later);
+    assert_int_equal(later.n, 0);
+    for (int i = 0; i < 4; i++) {
+        call_wait(&calls[i]);
+        assert_int_equal(calls[i].inf.batch_rows, 4);
+    }
+    until(both_ended, wakers, "the end of the burst");
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(wakers[k].begun, 1);
+        assert_int_equal(wakers[k].ended, 1);
+        assert_int_equal(wakers[k].over_at_begin, 0);
+        assert_int_equal(wakers[k].over_at_end, 2);
+    }
+    for (int i = 0; i < 4; i++)
+        call_release(&calls[i]);
+}
+
 static char reported[256]; /* what a crash report would have named while the engine ran */
 static _Atomic int runs_seen;
 
@@ -346,6 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(one_request, setup, teardown),
+        cmocka_unit_test_setup_teardown(notes_and_bursts, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_of_a_run_are_known, setup, teardown),
         cmocka_unit_test_setup_teardown(batches, setup, teardown),
         cmocka_unit_test_setup_teardown(messages, setup, teardown),

@@ -259,12 +259,51 @@ static void test_destroy_runs_posted(void **state)
     loop_destroy(NULL);
 }
 
+/* A burst leaves a sleeping loop asleep until its end; the loop's own object goes with it. */
+static _Atomic int burst_ran, local_freed;
+static void burst_task(struct loop_task *t)
+{
+    (void)t;
+    if (++burst_ran == 3)
+        loop_stop(stop_me);
+}
+static void free_local(void *local)
+{
+    local_freed += *(int *)local;
+}
+
+static void test_burst(void **state)
+{
+    (void)state;
+    struct loop *l = stop_me = make_loop();
+    struct loop_task t[3] = {{.run = burst_task}, {.run = burst_task}, {.run = burst_task}};
+    struct os_thread thread;
+    struct error err;
+    int local = 7;
+    assert_null(loop_local(l));
+    loop_set_local(l, &local, free_local);
+    assert_ptr_equal(loop_local(l), &local);
+    assert_int_equal(os_thread_start(&thread, "loop", run_loop, l, &err), 0);
+    os_sleep_ns(50 * MS); /* it sleeps by now */
+    loop_burst_begin(l);
+    for (int i = 0; i < 3; i++)
+        loop_burst_post(l, &t[i]);
+    os_sleep_ns(20 * MS);
+    assert_int_equal(burst_ran, 0);
+    loop_burst_end(l);
+    os_thread_join(&thread);
+    assert_int_equal(burst_ran, 3);
+    loop_destroy(l);
+    assert_int_equal(local_freed, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timers),  cmocka_unit_test(test_post),
         cmocka_unit_test(test_wake_up), cmocka_unit_test(test_phases_and_removal),
         cmocka_unit_test(test_hangup),  cmocka_unit_test(test_destroy_runs_posted),
+        cmocka_unit_test(test_burst),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,19 @@
-/* http.h: the server side of HTTP as the rest of inferd sees it: requests come in whole, replies go out as slices or as a
- * stream. The same interface serves HTTP/1.1 and, later, HTTP/2 streams: nothing above this header knows which.
+/* http.h: the server side of HTTP as the rest of inferd sees it: requests come in whole or, for handlers that ask, in pieces;
+ * replies go out as slices or as a stream. The same interface serves HTTP/1.1 and HTTP/2 streams.
  *
  * Threads: everything happens on the connection's loop thread. Life of a request: headers parsed -> on_headers -> body
  * collected in slabs up to the limit (decompressed, de-chunked) -> on_request -> exactly one reply -> freed when the reply is
  * written or the connection is gone and nobody holds it. on_gone is called at most once, when the client went away before
  * the reply was complete: cancel what runs, then still answer (the reply is dropped; a stream is ended) or release the hold.
  * If the client left while the body was still coming, on_request is never called and there is nothing to answer. on_headers and
- * on_complete come in pairs; reply_status is 499 when the client left before any reply. */
+ * on_complete come in pairs; reply_status is 499 when the client left before any reply.
+ *
+ * Bodies in pieces (on_body) let a request body arrive while its reply flows: on_headers sets on_body -> on_request as soon as the
+ * head is in -> on_body for each piece, the last one with `last` set; the reply may begin and end at any time from on_request on.
+ * Such a handler answers exactly once too. What ends the exchange early: on_gone (the client reset the stream or left), the reply
+ * being complete (the rest of the body is discarded; over HTTP/2 the client is told so), or http_stream_abort. Both directions push
+ * back: bytes that on_body has handed out and http_body_consumed has not given back close the client's window, and http_stream_write
+ * says false until on_writable. A full stream holds up no other stream of its connection. */
 #ifndef INFERD_NET_HTTP_H
 #define INFERD_NET_HTTP_H
 
@@ -43,7 +50,8 @@ struct http_request {
     int reply_status;        /* set by http_reply* */
     struct arena *arena;     /* lives as long as the request */
     struct loop *loop;
-    struct str peer;        /* "127.0.0.1:4711" or "unix" */
+    uint8_t version; /* 10, 11, 20: HTTP/1.0, HTTP/1.1, HTTP/2. Of the latter ":authority" is given as the header "host" */
+    struct str peer; /* "127.0.0.1:4711" or "unix" */
     struct str request_id;  /* x-request-id when well-formed ([A-Za-z0-9._-]{1,128}), else made */
     struct str traceparent; /* W3C trace context, empty when absent or malformed */
     bool gone;              /* client left; replies are dropped */
@@ -54,6 +62,14 @@ struct http_request {
     uint64_t body_limit_bytes;         /* on_headers may lower or raise it from the server's default */
     const char *allow;                 /* constant, for the Allow header of a 405 reply; NULL: none */
     struct str log_model, log_version; /* for the access log; borrowed until on_complete */
+
+    /* Set in on_headers only: the body comes in pieces (see the top). `piece` is borrowed for the call, has no owner and may be empty
+     * (an empty body is one empty last piece); copy what is to stay. `body` stays empty. Over HTTP/1.x, where replies can't overtake
+     * bodies, on_request follows the whole body and on_body brings it as one piece right behind. body_limit_bytes bounds the sum of
+     * all pieces (a stream without an end sets UINT64_MAX); past it the stream is reset and on_gone is called. A Content-Encoding
+     * other than identity is refused with 415. */
+    void (*on_body)(struct http_request *r, struct slice piece, bool last);
+    bool body_unhurried; /* with on_body: no body timeout; a stream may be quiet for as long as its client lives */
 };
 
 struct http_handler {
@@ -121,6 +137,13 @@ struct str http_header_get(const struct http_request *r, const char *name);
 void http_hold(struct http_request *r);
 void http_release(struct http_request *r);
 
+/* on_body only: the handler is done with `n` more of the bytes that it was handed, so that the client may send as many again. Call it
+ * from on_body itself or any time later; also after the reply or the client's end, when it does nothing. Loop thread. */
+void http_body_consumed(struct http_request *r, size_t n);
+/* on_body only: what the handler keeps of the body is `bytes` now (not: more), counted against the server's max_body_memory until
+ * the request ends. STATUS_UNAVAILABLE when that would pass it: answer with it and keep no more. Loop thread. */
+int http_body_charge(struct http_request *r, uint64_t bytes, struct error *err) MUST_CHECK;
+
 /* The whole reply in one call. `headers`: extra ones, copied; Content-Length, Date and Connection are ours. Slices: references
  * are taken over (owner may be NULL for bytes that live as long as the request, e.g. in its arena). HEAD sends no body. */
 void http_reply(struct http_request *r, int http_status, const char *content_type, const struct http_header *headers,
@@ -133,9 +156,14 @@ void http_reply_error(struct http_request *r, int status, const char *text, uint
  * stop producing until on_writable. */
 void http_stream_begin(struct http_request *r, int http_status, const char *content_type, const struct http_header *headers,
                        size_t n_headers, void (*on_writable)(struct http_request *r));
-bool http_stream_write(struct http_request *r, struct slice piece);
+bool http_stream_write(struct http_request *r, struct slice piece); /* the reference is taken over */
 void http_stream_end(struct http_request *r);
-/* Abort a stream that can't be finished: the connection is cut, so that the client sees a truncated body. */
+/* End a stream with trailers (copied; names in lower case). HTTP/2 sends them behind the body; HTTP/1.x has no client that asked for
+ * them, and they are left out. A reply that is nothing but trailers ("trailers-only" in gRPC) is http_reply with these as headers
+ * and no body: one HEADERS frame that ends the stream. */
+void http_stream_end_trailers(struct http_request *r, const struct http_header *trailers, size_t n);
+/* Abort a stream that can't be finished: over HTTP/1.x the connection is cut, so that the client sees a truncated body; over HTTP/2
+ * the stream is reset with INTERNAL_ERROR. */
 void http_stream_abort(struct http_request *r);
 
 #endif

@@ -308,6 +308,13 @@ void http_stream_end(struct http_request *r)
     queue_flush(q->conn);
 }
 
+void http_stream_end_trailers(struct http_request *r, const struct http_header *trailers, size_t n)
+{
+    (void)trailers;
+    (void)n;
+    http_stream_end(r);
+}
+
 void http_stream_abort(struct http_request *r)
 {
     struct req *q = http__req_of(r);

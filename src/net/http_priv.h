@@ -169,7 +169,8 @@ struct req {
     bool gone_told, keep_alive, http10, head_only, close_after, chunked_out, waits_writable;
     /* body coming in */
     struct slab *slab;
-    size_t slab_charged; /* counted in server->body_bytes */
+    uint64_t slab_charged; /* counted in server->body_bytes */
+    uint64_t charged;      /* as well: http_body_charge */
     uint64_t body_wire_bytes;
     uint64_t rate_since_ns, rate_since_bytes; /* the current window of body_timeout */
     struct coding *coding;
@@ -218,7 +219,7 @@ int http__req_body(struct req *q, const struct http1_parser *p, const char *data
 size_t http__req_body_room(struct req *q, const struct http1_parser *p, uint8_t **at, int *status, struct error *err);
 /* The body is complete. 0, or an HTTP status. */
 int http__req_end(struct req *q, struct error *err);
-void http__req_run(struct req *q); /* calls on_request */
+void http__req_run(struct req *q); /* calls on_request; of HTTP/1.x also on_body, with the whole body */
 /* Its reply is written or dropped: on_complete, and back to the pool unless held. */
 void http__req_finish(struct req *q);
 /* The connection is gone: tell the handler once; what nobody waits for is freed. */

@@ -72,8 +72,10 @@ static void drop_body(struct req *q)
         slab_give(q->w, q->slab);
         atomic_fetch_sub_explicit(&q->w->server->body_bytes, q->slab_charged, memory_order_relaxed);
     }
+    if (q->charged)
+        atomic_fetch_sub_explicit(&q->w->server->body_bytes, q->charged, memory_order_relaxed);
     q->slab = NULL;
-    q->slab_charged = 0;
+    q->slab_charged = q->charged = 0;
     q->pub.body = (struct slice){0};
     coding_destroy(q->coding);
     q->coding = NULL;
@@ -302,6 +304,7 @@ int http__req_head(struct req *q, const struct http1_parser *p, struct error *er
     r->query = p->url.query;
     r->headers = p->headers;
     r->n_headers = p->n_headers;
+    r->version = (uint8_t)(10 + p->minor);
     q->keep_alive = p->keep_alive;
     q->http10 = p->minor == 0;
     q->head_only = r->method == HTTP_HEAD;
@@ -446,6 +449,40 @@ void http__req_run(struct req *q)
     const struct http_handler *h = &q->w->server->handler;
     q->state = REQ_WAITING;
     check_set_request(q->pub.request_id.p);
-    h->on_request(h->ctx, &q->pub);
+    if (!q->pub.on_body) {
+        h->on_request(h->ctx, &q->pub);
+    } else {
+        struct slice body = q->pub.body;
+        q->pub.body = (struct slice){0};
+        q->holds++;
+        h->on_request(h->ctx, &q->pub);
+        if (q->state < REQ_REPLIED && q->conn)
+            q->pub.on_body(&q->pub, slice_borrow(body.p, body.n), true);
+        http_release(&q->pub);
+    }
     check_set_request(NULL);
+}
+
+void http_body_consumed(struct http_request *r, size_t n)
+{
+    (void)r;
+    (void)n;
+}
+
+int http_body_charge(struct http_request *r, uint64_t bytes, struct error *err)
+{
+    struct req *q = http__req_of(r);
+    _Atomic uint64_t *total = &q->w->server->body_bytes;
+    uint64_t bound = q->w->limits.max_body_memory;
+    uint64_t more = bytes > q->charged ? bytes - q->charged : 0;
+    uint64_t held = atomic_fetch_add_explicit(total, more, memory_order_relaxed);
+    if (bound && more && (more > bound || held > bound - more)) {
+        atomic_fetch_sub_explicit(total, more, memory_order_relaxed);
+        http__limit(q->w, LIMIT_MEMORY);
+        return error_set(err, STATUS_UNAVAILABLE, "the server holds as many request bytes as it may; try again");
+    }
+    if (bytes < q->charged)
+        atomic_fetch_sub_explicit(total, q->charged - bytes, memory_order_relaxed);
+    q->charged = bytes;
+    return 0;
 }

@@ -25,7 +25,7 @@ static inline void on_gone(struct http_request *r)
     gone++;
     if (str_eqz(r->path, "/park-answer-when-gone"))
         reply_text(r, 200, STR("late"));
-    else if (str_eqz(r->path, "/stream"))
+    else if (str_eqz(r->path, "/stream") || str_eqz(r->path, "/pieces"))
         http_stream_end(r);
 }
 
@@ -60,6 +60,20 @@ static inline void stream(struct http_request *r)
     stream_more(r);
 }
 
+/* /pieces: begins its reply at once, echoes what on_body brings in brackets, and ends behind the last piece */
+static inline void echo_piece(struct http_request *r, struct slice piece, bool last)
+{
+    struct slab *copy = slab_create(piece.n + 2);
+    copy->data[0] = '[';
+    if (piece.n)
+        memcpy(copy->data + 1, piece.p, piece.n);
+    copy->data[piece.n + 1] = ']';
+    http_stream_write(r, (struct slice){copy->data, piece.n + 2, copy});
+    http_body_consumed(r, piece.n);
+    if (last)
+        http_stream_end_trailers(r, &(struct http_header){STR("grpc-status"), STR("0")}, 1);
+}
+
 static inline int on_headers(void *ctx, struct http_request *r, struct error *err)
 {
     (void)ctx;
@@ -67,6 +81,10 @@ static inline int on_headers(void *ctx, struct http_request *r, struct error *er
     r->on_gone = on_gone;
     if (str_eqz(r->path, "/small"))
         r->body_limit_bytes = 10;
+    if (str_starts(r->path, STR("/pieces"))) {
+        r->on_body = echo_piece;
+        r->body_unhurried = true;
+    }
     if (str_eqz(r->path, "/forbidden"))
         return error_set(err, STATUS_FORBIDDEN, "not for you");
     return 0;
@@ -95,6 +113,8 @@ static inline void on_request(void *ctx, struct http_request *r)
         parked = r;
     else if (str_eqz(r->path, "/stream"))
         stream(r);
+    else if (str_eqz(r->path, "/pieces"))
+        http_stream_begin(r, 200, "text/plain", NULL, 0, NULL);
     else if (str_eqz(r->path, "/busy"))
         http_reply_error(r, STATUS_EXHAUSTED, "queue full", 7);
     else if (str_eqz(r->path, "/nothing"))

@@ -317,6 +317,17 @@ static void test_stream(void **state)
 }
 
 /* 100 MB to a client that doesn't read: the server stops producing; then everything arrives. */
+/* Over HTTP/1.1 a handler that asks for pieces gets the whole body as one, and trailers are left out. */
+static void test_pieces_of_http1(void **state)
+{
+    (void)state;
+    talk("POST /pieces HTTP/1.1\r\n" HOST CLOSE "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+         "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n" DATE CLOSE
+         "\r\n7\r\n[abcde]\r\n0\r\n\r\n");
+    talk("GET /pieces HTTP/1.1\r\n" HOST CLOSE "\r\n",
+         "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n" DATE CLOSE "\r\n2\r\n[]\r\n0\r\n\r\n");
+}
+
 static void test_stream_back_pressure(void **state)
 {
     (void)state;
@@ -358,7 +369,7 @@ int main(void)
         OWN(test_pipeline_waits),          SERVED(test_refusals),         OWN(test_header_limits),
         SERVED(test_request_fields),       SERVED(test_split_everywhere), SERVED(test_expect_continue),
         SERVED(test_large_bodies),         SERVED(test_compressed_body),  SERVED(test_stream),
-        SERVED(test_stream_back_pressure), SERVED(test_stream_abort),
+        SERVED(test_stream_back_pressure), SERVED(test_stream_abort),     SERVED(test_pieces_of_http1),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

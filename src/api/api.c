@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "api/api_priv.h"
+#include "api/work.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "model/registry.h"
@@ -143,6 +144,17 @@ struct api *api_create(const struct api_options *o)
         return NULL;
     a->o = *o;
     atomic_init(&a->triton_metrics, o->triton_metrics);
+    a->pool = work_pool_create(o->decode_threads);
+    if (!a->pool) {
+        free(a);
+        return NULL;
+    }
+    static const char *const work_labels[] = {"work", NULL};
+    struct metric_family *offloaded =
+        metrics_family(o->metrics, METRIC_COUNTER, "inferd_api_offloaded_total",
+                       "Large bodies decoded or encoded off the I/O threads, by which.", work_labels, NULL, 0);
+    a->offloaded[API_OFFLOAD_DECODE] = metrics_series(offloaded, (const char *const[]){"decode"});
+    a->offloaded[API_OFFLOAD_ENCODE] = metrics_series(offloaded, (const char *const[]){"encode"});
     a->requests_family =
         metrics_family(o->metrics, METRIC_COUNTER, "inferd_api_requests_total",
                        "Requests answered, by protocol, route and status code (499: the client left first).", labels, NULL, 0);
@@ -151,8 +163,16 @@ struct api *api_create(const struct api_options *o)
     return a;
 }
 
+void api_close(struct api *a)
+{
+    work_pool_close(a->pool);
+}
+
 void api_destroy(struct api *a)
 {
+    if (!a)
+        return;
+    work_pool_destroy(a->pool);
     free(a);
 }
 

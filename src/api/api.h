@@ -29,6 +29,7 @@ struct api_options {
     struct logger *log;
     struct access_log *access;  /* NULL: no access log */
     const char *name, *version; /* of the server, for GET /v2 */
+    uint32_t decode_threads;    /* at most so many for decoding and encoding large bodies; at least 1 */
     bool triton_metrics;        /* also render nv_inference_*; may be changed later */
     /* POST /admin/reload: apply the configuration again; `report` gets JSON that lists what was applied and what needs a
      * restart. Called on an I/O thread of the admin listener; must not take longer than reading a file. */
@@ -40,10 +41,14 @@ struct api_options {
     void *ctx;
 };
 
-/* Registers its metric families. NULL when out of memory. */
+/* Registers its metric families; starts no thread. NULL when out of memory. */
 struct api *api_create(const struct api_options *o);
 /* No server may use it any more. */
 void api_destroy(struct api *a);
+
+/* Finish the decoding and encoding that is under way on threads of its own, and end these; what comes later is done by the I/O
+ * threads. Blocks. Once, before the registry is destroyed: calls that come back from the pool use it. */
+void api_close(struct api *a);
 
 /* The handler for a listener; `ctx` inside refers to `a`. */
 void api_handler(struct api *a, enum api_surface surface, struct http_handler *out);

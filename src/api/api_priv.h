@@ -10,6 +10,8 @@
 
 #define API_CODES 600 /* HTTP status codes that can be counted */
 
+enum api_offload { API_OFFLOAD_DECODE, API_OFFLOAD_ENCODE, API_OFFLOAD_COUNT };
+
 struct api_listener {
     struct api *api;
     enum api_surface surface;
@@ -21,12 +23,15 @@ struct api {
     _Atomic int phase;
     _Atomic bool triton_metrics;
     _Atomic uint64_t in_flight;
+    struct work_pool *pool;                      /* work.h: for what would hold an I/O thread too long */
+    struct metric *offloaded[API_OFFLOAD_COUNT]; /* given to the pool */
     struct metric_family *requests_family;
     /* By route and status code, made at the first use; racing makers get the same handle from the registry. */
     _Atomic(struct metric *) requests[ROUTE_COUNT][API_CODES];
 };
 
-struct infer_call; /* infer.c */
+struct infer_call; /* infer_priv.h */
+struct work_pool;  /* work.h */
 
 /* What the inferences of one loop share (turn.c). */
 struct api_turn {

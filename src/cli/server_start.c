@@ -24,6 +24,7 @@
 #define DESCRIPTORS_BESIDE_CONNECTIONS 1024u
 #define CONNECTIONS_MIN                8u
 #define REFUSED_FEW                    4u
+#define DECODE_THREADS_MAX             4u /* that nobody asked for */
 
 static int no_memory(struct error *err)
 {
@@ -147,6 +148,12 @@ static void append_status(void *ctx, struct buf *out)
                (unsigned long long)(s->listeners[0] ? http_server_connections(s->listeners[0]) : 0));
 }
 
+static uint32_t decode_threads(const struct config *c)
+{
+    uint32_t n = cli_threads(c->http.decode_threads);
+    return c->http.decode_threads ? n : MIN_OF(n, DECODE_THREADS_MAX);
+}
+
 static int start_api(struct server *s, struct error *err)
 {
     struct api_options o = {
@@ -156,6 +163,7 @@ static int start_api(struct server *s, struct error *err)
         .access = s->access,
         .name = "inferd",
         .version = INFERD_VERSION,
+        .decode_threads = decode_threads(s->config),
         .triton_metrics = s->config->metrics.compat == CONFIG_COMPAT_TRITON,
         .reload = s->o.rebuild ? reload_from_api : NULL,
         .set_log_level = set_log_level,
@@ -268,6 +276,11 @@ void server__release(struct server *s)
     if (s->api)
         api_set_phase(s->api, API_CLOSED);
     for (int i = 0; i < 3; i++)
+        if (s->listeners[i])
+            http_server_sync(s->listeners[i]);
+    if (s->api)
+        api_close(s->api);
+    for (int i = 0; i < 3; i++) /* what the pool handed back is submitted, too */
         if (s->listeners[i])
             http_server_sync(s->listeners[i]);
     registry_destroy(s->registry);

@@ -36,7 +36,8 @@ enum config_log_format { CONFIG_LOG_TEXT, CONFIG_LOG_JSON };
 struct config {
     struct {
         struct config_list listen;
-        uint32_t threads; /* 0: from the CPU quota */
+        uint32_t threads;        /* 0: from the CPU quota */
+        uint32_t decode_threads; /* 0: from the CPU quota, at most 4 */
     } http;
     struct {
         uint32_t max_connections, max_header_bytes, max_headers, max_url_bytes, max_inflate_ratio, max_pipeline, max_requests;

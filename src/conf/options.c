@@ -58,6 +58,7 @@ static bool is_provider(struct str v)
 static const struct option http_rows[] = {
     LIST("http.listen", http.listen, "127.0.0.1:8000", 16, FIXED, config_listen_valid, ADDRESS, "Addresses of the inference API. Port 0 picks a free one."),
     COUNT("http.threads", http.threads, "0", 0, 256, "threads", FIXED, "I/O threads. 0: from the CPU quota."),
+    COUNT("http.decode_threads", http.decode_threads, "0", 0, 64, "threads", FIXED, "Threads for decoding and encoding large bodies (JSON of more than 256 KiB) beside the I/O threads. 0: from the CPU quota, at most 4."),
 };
 
 static const struct option limit_rows[] = {

@@ -110,6 +110,8 @@ static void set_deadline(const struct model_version *v, struct infer *inf, uint6
         inf->item.timeout_ns = inf->timeout_ns;
     else if (inf->timeout_ns)
         d = MIN_OF(d, after(start, inf->timeout_ns));
+    if (d != SCHED_NEVER && d > now)
+        d -= delivery_allowance_ns(&v->delivery, d - now);
     inf->item.deadline_ns = d;
     inf->item.priority = inf->priority;
 }

@@ -61,6 +61,8 @@ void model_version_record(struct model_version *v, enum model_protocol protocol,
     metric_inc(counter_of(s, protocol, status));
     if (status != STATUS_OK)
         return;
+    if (t->output_ns && t->encoded_ns >= t->output_ns)
+        delivery_learn(&v->delivery, t->encoded_ns - t->output_ns);
     observe(s, protocol, PHASE_DECODE, t->received_ns, t->decoded_ns);
     observe(s, protocol, PHASE_ENCODE, t->output_ns, t->encoded_ns);
     observe(s, protocol, PHASE_REQUEST, t->received_ns, t->encoded_ns);

@@ -22,6 +22,7 @@
 #include "model/series_priv.h"
 #include "os/thread.h"
 #include "sched/batcher.h"
+#include "sched/delivery.h"
 #include "sched/scaler.h"
 
 /* infer.state. QUEUED: linked in the batcher. CLAIMED: an instance thread works on the request itself, nobody else may. RUNNING: the
@@ -114,6 +115,7 @@ struct model_version {
     _Atomic bool unscatterable;      /* an output's rows did not follow the batch's: members run one by one */
     _Atomic uint64_t next_expiry_ns; /* lower bound of the earliest expiry; SCHED_NEVER: none */
     _Atomic uint64_t pending, busy_ns;
+    struct delivery delivery;        /* of its answers, to keep deadlines on the wire */
 
     struct os_mutex lock; /* RANK_QUEUE */
     struct os_cond work;

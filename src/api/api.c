@@ -56,6 +56,9 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
         return rc;
     r->log_model = call->match.model;
     r->log_version = call->match.version;
+    rc = api__authorise(l->api, r, call, err);
+    if (rc < 0)
+        return rc;
     if (call->match.id != ROUTE_INFER && r->body_limit_bytes > CONTROL_BODY_BYTES)
         r->body_limit_bytes = CONTROL_BODY_BYTES;
     return 0;
@@ -99,7 +102,7 @@ static void count(struct api *a, enum route_id route, int code)
 }
 
 /* One access record from what the request and its call know. */
-static void log_access(struct api *a, const struct http_request *r, const struct api_call *call, uint64_t now_ns)
+static void write_record(struct access_log *log, const struct http_request *r, const struct api_call *call, uint64_t now_ns)
 {
     const struct infer_times *t = &call->times;
     struct access_record e;
@@ -119,9 +122,13 @@ static void log_access(struct api *a, const struct http_request *r, const struct
     ACCESS_SET(e.protocol, STR("http"));
     ACCESS_SET(e.model, r->log_model);
     ACCESS_SET(e.version, r->log_version);
-    ACCESS_SET(e.error, call->status < 0 ? str_of(status_name(call->status)) : STR(""));
+    ACCESS_SET(e.subject, call->who ? str_of(call->who->id) : STR(""));
+    ACCESS_SET(e.tenant, call->who ? str_of(call->who->tenant) : STR(""));
+    ACCESS_SET(e.error, call->verdict > EDGE_ALLOWED ? str_of(edge_verdict_name(call->verdict))
+                        : call->status < 0           ? str_of(status_name(call->status))
+                                                     : STR(""));
     ACCESS_SET(e.traceparent, r->traceparent);
-    access_log_write(a->o.access, &e);
+    access_log_write(log, &e);
 }
 
 static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
@@ -131,18 +138,44 @@ static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
     struct api_call *call = r->user ? r->user : &unrouted;
     count(l->api, call->match.id, r->gone ? 499 : r->reply_status);
     if (l->api->o.access)
-        log_access(l->api, r, call, now_ns);
+        write_record(l->api->o.access, r, call, now_ns);
+    if (l->api->o.audit && (call->verdict > EDGE_ALLOWED || api__is_admin(call->match.id)))
+        write_record(l->api->o.audit, r, call, now_ns);
+    edge_identity_unref(call->who);
+    call->who = NULL;
     model_version_unref(call->version);
     call->version = NULL;
 }
 
-struct api *api_create(const struct api_options *o)
+/* Mark what `open` names. */
+static int set_open(struct api *a, struct error *err)
+{
+    for (size_t i = 0; i < a->o.n_open; i++) {
+        int id = ROUTE_NONE + 1;
+        while (id < ROUTE_COUNT && strcmp(route_name((enum route_id)id), a->o.open[i]) != 0)
+            id++;
+        if (id == ROUTE_COUNT)
+            return error_set(err, STATUS_INVALID,
+                             "auth.open: there is no route \"%s\"; routes are %s to %s, see "
+                             "docs/guide/security.md",
+                             a->o.open[i], route_name(ROUTE_NONE + 1), route_name(ROUTE_COUNT - 1));
+        a->open[id] = true;
+    }
+    return 0;
+}
+
+int api_create(const struct api_options *o, struct api **out, struct error *err)
 {
     static const char *const labels[] = {"protocol", "route", "code", NULL};
     struct api *a = calloc(1, sizeof *a);
     if (!a)
-        return NULL;
+        return error_set(err, STATUS_NOMEM, "out of memory while starting");
     a->o = *o;
+    int rc = set_open(a, err);
+    if (rc < 0) {
+        free(a);
+        return rc;
+    }
     atomic_init(&a->triton_metrics, o->triton_metrics);
     a->pool = work_pool_create(o->decode_threads);
     if (!a->pool) {
@@ -160,7 +193,8 @@ struct api *api_create(const struct api_options *o)
                        "Requests answered, by protocol, route and status code (499: the client left first).", labels, NULL, 0);
     for (int i = 0; i < 3; i++)
         a->listener[i] = (struct api_listener){a, (enum api_surface)(1 << i)};
-    return a;
+    *out = a;
+    return 0;
 }
 
 void api_close(struct api *a)

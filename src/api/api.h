@@ -17,6 +17,7 @@
 struct registry;
 struct metrics;
 struct access_log;
+struct edge;
 struct api;
 
 /* Where the process is in its life; written by the main thread, read by health answers. CLOSED: every request but liveness is
@@ -27,7 +28,11 @@ struct api_options {
     struct registry *registry;
     struct metrics *metrics;
     struct logger *log;
-    struct access_log *access;  /* NULL: no access log */
+    struct access_log *access; /* NULL: no access log */
+    struct edge *edge;         /* who may do what */
+    struct access_log *audit;  /* admin actions and refusals; NULL: not written */
+    const char *const *open;   /* [n_open] names of routes that ask for nothing */
+    size_t n_open;
     const char *name, *version; /* of the server, for GET /v2 */
     uint32_t decode_threads;    /* at most so many for decoding and encoding large bodies; at least 1 */
     bool triton_metrics;        /* also render nv_inference_*; may be changed later */
@@ -41,8 +46,8 @@ struct api_options {
     void *ctx;
 };
 
-/* Registers its metric families; starts no thread. NULL when out of memory. */
-struct api *api_create(const struct api_options *o);
+/* Registers its metric families; starts no thread. INVALID: a name in `open` is no route's; NOMEM. */
+int api_create(const struct api_options *o, struct api **out, struct error *err) MUST_CHECK;
 /* No server may use it any more. */
 void api_destroy(struct api *a);
 

@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "model/infer.h"
+#include "edge/edge.h"
 #include "obs/metrics.h"
 
 #define API_CODES 600 /* HTTP status codes that can be counted */
@@ -25,6 +26,7 @@ struct api {
     _Atomic uint64_t in_flight;
     struct work_pool *pool;                      /* work.h: for what would hold an I/O thread too long */
     struct metric *offloaded[API_OFFLOAD_COUNT]; /* given to the pool */
+    bool open[ROUTE_COUNT];                      /* ask for nothing */
     struct metric_family *requests_family;
     /* By route and status code, made at the first use; racing makers get the same handle from the registry. */
     _Atomic(struct metric *) requests[ROUTE_COUNT][API_CODES];
@@ -53,8 +55,10 @@ struct infer_wakes *api__turn_wakes(struct api_turn *t, uint64_t now_ns);
 struct api_call {
     struct api *api;
     struct route_match match;
-    struct infer_times times;      /* zero but for received_ns unless the route is infer */
-    int status;                    /* of the inference; 0 elsewhere */
+    struct infer_times times;  /* zero but for received_ns unless the route is infer */
+    int status;                /* of the inference; 0 elsewhere */
+    struct edge_identity *who; /* the caller; NULL: nobody was asked, or nobody is known */
+    enum edge_verdict verdict;
     struct infer_call *infer;      /* while an inference is under way */
     struct model_version *version; /* of an inference that was answered; held until the reply is written */
 };
@@ -98,6 +102,16 @@ void api__reply_error(struct http_request *r, int status, const struct error *er
 
 /* A yes or no in the query: "name", "name=true" or "=1"; "name=false" or "=0"; `absent` when it isn't there. INVALID names it. */
 int api__query_flag(const struct http_request *r, const char *name, bool absent, bool *out, struct error *err) MUST_CHECK;
+
+/* The authorisation point (access.c): may this caller use the call's route and model? Fills call->who and call->verdict. For every protocol,
+ * once, as soon as the route is known. */
+int api__authorise(struct api *a, struct http_request *r, struct api_call *call, struct error *err) MUST_CHECK;
+/* For protocols that name the model in the body: may the caller use this one? NOT_FOUND: as if it didn't exist. */
+int api__authorise_model(struct api *a, struct api_call *call, struct str model, struct error *err) MUST_CHECK;
+/* Is a model shown to the caller in lists? */
+bool api__shows(const struct api_call *call, struct str model);
+/* Is the route one that changes the server, to be recorded whoever asked? */
+bool api__is_admin(enum route_id id);
 
 /* Look up the model and version of the call; replies and returns NULL when it can't be served. The caller unrefs. */
 struct model_version *api__find(struct api *a, struct http_request *r, struct api_call *call);

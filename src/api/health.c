@@ -2,7 +2,8 @@
  *
  * live:  200 as long as an I/O thread runs.
  * ready: 200 when the process is past start, not stopping, and the registry says ready (its README defines the set); 503
- *        otherwise. `?verbose` adds the state of every version. */
+ *        otherwise. `?verbose` adds the state of every version that the caller may see: none where the probe is open
+ *        and comes without credentials. */
 #include "api/api_priv.h"
 #include "model/registry.h"
 
@@ -16,11 +17,16 @@ void api__live(struct api *a, struct http_request *r, struct api_call *call)
 struct verbose {
     struct buf *out;
     bool comma;
+    const struct api_call *call;
 };
 
 static void append_row(void *ctx, const struct index_row *row)
 {
     struct verbose *v = ctx;
+    if (v->call->who && !(v->call->who->scopes & EDGE_READ))
+        return;
+    if (!api__shows(v->call, row->model))
+        return;
     buf_append_z(v->out, v->comma ? ",{\"model\":" : "{\"model\":");
     v->comma = true;
     buf_append_json_str(v->out, row->model);
@@ -37,7 +43,6 @@ void api__ready(struct api *a, struct http_request *r, struct api_call *call)
     bool ready = phase == API_SERVING && registry_ready(a->o.registry);
     bool verbose;
     struct error err = {0};
-    (void)call;
     int rc = api__query_flag(r, "verbose", false, &verbose, &err);
     if (rc < 0) {
         api__reply_error(r, rc, &err);
@@ -46,7 +51,7 @@ void api__ready(struct api *a, struct http_request *r, struct api_call *call)
     if (verbose) {
         static const char *const phases[] = {"starting", "serving", "stopping", "closed"};
         struct buf out;
-        struct verbose v = {&out, false};
+        struct verbose v = {&out, false, call};
         buf_init(&out);
         buf_printf(&out, "{\"ready\":%s,\"phase\":\"%s\",\"models\":[", ready ? "true" : "false", phases[phase]);
         registry_index(a->o.registry, false, append_row, &v);

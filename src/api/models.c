@@ -41,6 +41,7 @@ static void append_io(struct buf *out, const struct engine_io *io, size_t n, boo
 struct list_json {
     struct buf *out;
     bool comma;
+    const struct api_call *call; /* whose caller the list is for */
 };
 
 static void append_version(void *ctx, struct str version)
@@ -60,7 +61,7 @@ void api__model_metadata(struct api *a, struct http_request *r, struct api_call 
     if (!v)
         return;
     const struct engine_contract *c = model_version_contract(v);
-    struct list_json versions = {&out, false};
+    struct list_json versions = {&out, false, call};
     bool batch_axis = model_version_max_batch(v) > 0;
     buf_init(&out);
     buf_append_z(&out, "{\"name\":");
@@ -160,6 +161,7 @@ static void append_stats(struct buf *out, struct model_version *v, struct versio
 struct stats_walk {
     struct api *api;
     struct buf *out;
+    const struct api_call *call;
     struct str only; /* model name; empty: all */
     struct version_stats *stats;
     bool comma;
@@ -169,7 +171,7 @@ static void append_index_stats(void *ctx, const struct index_row *row)
 {
     struct stats_walk *w = ctx;
     struct model_version *v;
-    if ((w->only.n && !str_eq(w->only, row->model)) || !row->version.n)
+    if ((w->only.n && !str_eq(w->only, row->model)) || !row->version.n || !api__shows(w->call, row->model))
         return;
     if (registry_find(w->api->o.registry, row->model, row->version, &v, NULL) < 0)
         return;
@@ -180,10 +182,11 @@ static void append_index_stats(void *ctx, const struct index_row *row)
     model_version_unref(v);
 }
 
-static void reply_stats(struct api *a, struct http_request *r, struct str only, struct model_version *one)
+static void reply_stats(struct api *a, struct http_request *r, const struct api_call *call, struct str only,
+                        struct model_version *one)
 {
     struct buf out;
-    struct stats_walk w = {a, &out, only, arena_alloc(r->arena, sizeof(struct version_stats)), false};
+    struct stats_walk w = {a, &out, call, only, arena_alloc(r->arena, sizeof(struct version_stats)), false};
     if (!w.stats) {
         http_reply_error(r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
         return;
@@ -200,8 +203,7 @@ static void reply_stats(struct api *a, struct http_request *r, struct str only, 
 
 void api__all_stats(struct api *a, struct http_request *r, struct api_call *call)
 {
-    (void)call;
-    reply_stats(a, r, (struct str){0}, NULL);
+    reply_stats(a, r, call, (struct str){0}, NULL);
 }
 
 void api__model_stats(struct api *a, struct http_request *r, struct api_call *call)
@@ -209,13 +211,15 @@ void api__model_stats(struct api *a, struct http_request *r, struct api_call *ca
     struct model_version *v = api__find(a, r, call);
     if (!v)
         return;
-    reply_stats(a, r, call->match.model, call->match.version.n ? v : NULL);
+    reply_stats(a, r, call, call->match.model, call->match.version.n ? v : NULL);
     model_version_unref(v);
 }
 
 static void append_index_row(void *ctx, const struct index_row *row)
 {
     struct list_json *l = ctx;
+    if (!api__shows(l->call, row->model))
+        return;
     buf_append_z(l->out, l->comma ? ",{\"name\":" : "{\"name\":");
     l->comma = true;
     buf_append_json_str(l->out, row->model);
@@ -250,13 +254,12 @@ void api__index(struct api *a, struct http_request *r, struct api_call *call)
     struct error err = {0};
     bool ready_only = false;
     struct buf out;
-    (void)call;
     int rc = parse_index_body(r, &ready_only, &err);
     if (rc < 0) {
         api__reply_error(r, rc, &err);
         return;
     }
-    struct list_json l = {&out, false};
+    struct list_json l = {&out, false, call};
     buf_init(&out);
     buf_append_c(&out, '[');
     registry_index(a->o.registry, ready_only, append_index_row, &l);

@@ -1,6 +1,7 @@
 /* route.c: the route table and its matcher. Linear over some twenty patterns, cheapest test first: the segment count. */
 #include "api/route.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/size.h"
@@ -60,6 +61,43 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_ADMIN_STATUS] = "admin_status",
     [ROUTE_ADMIN_LOG_LEVEL] = "admin_log_level",
 };
+
+/* Probes are open unless `auth.open` says otherwise; what shows or changes all models at once is for those who may see them all. */
+static const struct edge_need needs[ROUTE_COUNT] = {
+    [ROUTE_NONE] = {.open = true}, /* no resource: 404 and 405 say nothing */
+    [ROUTE_SERVER_METADATA] = {.scope = EDGE_READ},
+    [ROUTE_LIVE] = {.scope = EDGE_READ},
+    [ROUTE_READY] = {.scope = EDGE_READ},
+    [ROUTE_MODEL_METADATA] = {.scope = EDGE_READ},
+    [ROUTE_MODEL_READY] = {.scope = EDGE_READ},
+    [ROUTE_MODEL_CONFIG] = {.scope = EDGE_READ},
+    [ROUTE_MODEL_STATS] = {.scope = EDGE_READ},
+    [ROUTE_ALL_STATS] = {.scope = EDGE_READ},
+    [ROUTE_INFER] = {.scope = EDGE_INFER},
+    [ROUTE_INDEX] = {.scope = EDGE_READ},
+    [ROUTE_LOAD] = {.scope = EDGE_ADMIN},
+    [ROUTE_UNLOAD] = {.scope = EDGE_ADMIN},
+    [ROUTE_METRICS] = {.scope = EDGE_READ, .every_model = true},
+    [ROUTE_ADMIN_RELOAD] = {.scope = EDGE_ADMIN, .every_model = true},
+    [ROUTE_ADMIN_STATUS] = {.scope = EDGE_ADMIN, .every_model = true},
+    [ROUTE_ADMIN_LOG_LEVEL] = {.scope = EDGE_ADMIN, .every_model = true},
+};
+
+struct edge_need route_need(enum route_id id)
+{
+    return needs[id];
+}
+
+bool route_row_at(size_t i, struct route_row *out)
+{
+    if (i >= COUNT_OF(routes))
+        return false;
+    const struct route *t = &routes[i];
+    *out = (struct route_row){.id = t->id, .surfaces = t->surfaces, .method = t->method};
+    for (size_t at = 0, s = 0; s < SEGMENTS_MAX && t->segments[s]; s++)
+        at += (size_t)snprintf(out->path + at, sizeof out->path - at, "/%s", t->segments[s]);
+    return true;
+}
 
 const char *route_name(enum route_id id)
 {

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/str.h"
+#include "edge/edge.h"
 #include "net/http.h"
 
 /* Where a route is served: a bit per listener. */
@@ -45,6 +46,19 @@ struct route_match {
  * GET routes. */
 int route_match(const struct http_request *r, enum api_surface surface, struct route_match *out, const char **allow,
                 struct error *err) MUST_CHECK;
+
+/* What a route asks of its caller. A route that says nothing here asks for more than anybody has. */
+struct edge_need route_need(enum route_id id);
+
+/* One pattern of the table, for pages and tests. */
+struct route_row {
+    enum route_id id;
+    unsigned surfaces; /* of enum api_surface */
+    enum http_method method;
+    char path[96]; /* "/v2/models/{m}/infer" */
+};
+/* The `i`th; false past the end. */
+bool route_row_at(size_t i, struct route_row *out);
 
 /* Constant name of a route for metrics and logs: "infer", "model_ready". */
 const char *route_name(enum route_id id);

@@ -25,6 +25,7 @@ static void reopen_logs(struct server *s)
         LOG(s->log, LOG_ERROR, "log_reopen_failed", LOG_S("reason", err.text));
     if (s->access)
         access_log_reopen(s->access);
+    access_log_reopen(s->audit);
     LOG(s->log, LOG_INFO, "logs_reopened");
 }
 

@@ -18,6 +18,8 @@ struct retired_config {
     struct retired_config *next;
 };
 
+struct edge;
+
 struct server {
     struct server_options o;
     /* The running configuration. Replaced under `reload_lock` while other threads read it, so each loads the pointer once; strings
@@ -28,7 +30,12 @@ struct server {
 
     struct log_sink *log_sink;
     struct logger *log;
-    struct access_log *access;
+    struct access_log *access, *audit;
+    struct edge *edge;
+    struct edge_watch {
+        uint64_t next_ns, size_bytes, mtime_ns, inode; /* of the key file as it was last read */
+        bool failing;                                  /* told the log already */
+    } keys_watch;
     struct metrics *metrics;
     struct process_metrics *process_metrics;
     struct engine *engines[CLI_ENGINES_MAX];
@@ -54,6 +61,12 @@ void server__release(struct server *s);
  * lowers max_connections, so that a flood of connections is answered with 503 and doesn't take the descriptors of health checks,
  * metrics and loads. At start and at a reload. */
 void server__http_limits(struct server *s, struct http_limits *out);
+
+/* server_edge.c: who may do what. Start: the key file must be readable and right, and the log says what is open to whom. Tick (control
+ * thread): read the file again when it changed. Reload: now. A file with a mistake leaves the old keys in force. */
+int server__start_edge(struct server *s, struct error *err) MUST_CHECK;
+void server__tick_edge(struct server *s, uint64_t now_ns);
+int server__reload_edge(struct server *s, struct error *err) MUST_CHECK;
 
 /* server_reload.c. Any thread. The report is JSON. */
 int server__reload(struct server *s, struct buf *report, struct error *err) MUST_CHECK;

@@ -57,7 +57,7 @@ static int replace(struct server *s, struct report *r, struct error *err)
     s->retired = old;
     s->config = fresh;
     apply(s);
-    return 0;
+    return server__reload_edge(s, err);
 }
 
 int server__reload(struct server *s, struct buf *out, struct error *err)

@@ -10,6 +10,7 @@
 #include "cli/from_config.h"
 #include "cli/server_priv.h"
 #include "cli/trim.h"
+#include "edge/edge.h"
 #include "model/registry.h"
 #include "obs/access_log.h"
 #include "obs/log_sink.h"
@@ -164,14 +165,17 @@ static int start_api(struct server *s, struct error *err)
         .name = "inferd",
         .version = INFERD_VERSION,
         .decode_threads = decode_threads(s->config),
+        .edge = s->edge,
+        .audit = s->audit,
+        .open = s->config->auth.open.v,
+        .n_open = s->config->auth.open.n,
         .triton_metrics = s->config->metrics.compat == CONFIG_COMPAT_TRITON,
         .reload = s->o.rebuild ? reload_from_api : NULL,
         .set_log_level = set_log_level,
         .status = append_status,
         .ctx = s,
     };
-    s->api = api_create(&o);
-    return s->api ? 0 : no_memory(err);
+    return api_create(&o, &s->api, err);
 }
 
 static int start_listener(struct server *s, int index, enum api_surface surface, const char *name,
@@ -223,6 +227,7 @@ static void control_main(void *arg)
     while (!atomic_load_explicit(&s->control_stop, memory_order_acquire)) {
         uint64_t now = os_monotonic_ns();
         registry_tick(s->registry, now);
+        server__tick_edge(s, now);
         if (!told_ready && registry_settled(s->registry)) {
             told_ready = true;
             os_notify_ready(&s->notify, "serving");
@@ -252,6 +257,8 @@ int server__start(struct server *s, struct error *err)
     if (!s->process_metrics)
         return no_memory(err);
     rc = start_access_log(s, err);
+    if (rc == 0)
+        rc = server__start_edge(s, err);
     if (rc == 0)
         rc = open_engines(s, err);
     if (rc == 0)
@@ -290,6 +297,8 @@ void server__release(struct server *s)
     if (s->engines_open)
         cli_engines_close(s->engines);
     access_log_destroy(s->access);
+    access_log_destroy(s->audit);
+    edge_destroy(s->edge);
     process_metrics_destroy(s->process_metrics);
     metrics_destroy(s->metrics);
     log_sink_destroy(s->log_sink);

@@ -18,7 +18,7 @@
 
 struct option; /* conf/options.h */
 
-#define CONFIG_OPTIONS_MAX 96
+#define CONFIG_OPTIONS_MAX 192
 
 struct config_list {
     const char **v; /* n strings and a NULL behind them */
@@ -83,6 +83,13 @@ struct config {
     struct {
         uint64_t grace, drain_timeout;
     } shutdown;
+    struct {
+        const char *keys_file; /* "": no API keys */
+        struct config_list open;
+    } auth;
+    struct {
+        const char *file; /* "": audit.log in state_dir, if there is one; "off" */
+    } audit;
     bool insecure;
     const char *state_dir; /* "": none */
 
@@ -129,5 +136,8 @@ void config_render_markdown(struct buf *out);
 /* One listen address: "127.0.0.1:8000", "[::1]:8000", "localhost:8000", "*:8000", "unix:/run/inferd.sock". */
 bool config_listen_valid(struct str address);
 bool config_listen_is_loopback(struct str address); /* unix sockets are */
+
+/* Does the configuration ask callers who they are? */
+bool config_has_auth(const struct config *c);
 
 #endif

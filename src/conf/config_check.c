@@ -73,6 +73,17 @@ static bool is_port_zero(const char *address)
     return n > 2 && !strcmp(address + n - 2, ":0") && strncmp(address, "unix:", 5) != 0;
 }
 
+bool config_has_auth(const struct config *c)
+{
+    return c->auth.keys_file[0] != 0;
+}
+
+/* What an address that others reach lacks; NULL: nothing. */
+static const char *lacks(const struct config *c)
+{
+    return config_has_auth(c) ? "TLS" : "authentication or TLS";
+}
+
 int config_check(const struct config *c, struct error *err)
 {
     const struct {
@@ -87,9 +98,9 @@ int config_check(const struct config *c, struct error *err)
             const char *address = listeners[i].list->v[j];
             if (!c->insecure && !config_listen_is_loopback(str_of(address)))
                 return rule_error(c, listeners[i].name, err,
-                                  "%s can be reached from other machines and there is no authentication or TLS; listen on "
+                                  "%s can be reached from other machines and there is no %s; listen on "
                                   "127.0.0.1 or set `insecure: true` (--insecure)",
-                                  address);
+                                  address, lacks(c));
             for (size_t k = 0; k < n_seen; k++)
                 if (!strcmp(seen[k], address) && !is_port_zero(address))
                     return rule_error(c, listeners[i].name, err, "%s is there twice", address);

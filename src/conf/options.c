@@ -120,6 +120,12 @@ static const struct option observe_rows[] = {
     COUNT("access_log.queue", access_log.queue, "8192", 64, 1048576, "records", FIXED, "Records that wait for a slow disk before they are dropped and counted."),
 };
 
+static const struct option auth_rows[] = {
+    STRING("auth.keys_file", auth.keys_file, "", FIXED, "File of API keys, made by `inferd keys`; read again when it changes. Empty: no keys."),
+    LIST("auth.open", auth.open, "live,ready", 64, FIXED, NULL, NULL, "Routes that ask for no credentials, by the names of docs/guide/security.md."),
+    STRING("audit.file", audit.file, "", FIXED, "One JSON line per admin action and refused request, reopened on SIGUSR1. Empty: audit.log in state_dir; off: none."),
+};
+
 static const struct option operate_rows[] = {
     LIST("admin.listen", admin.listen, "", 16, FIXED, config_listen_valid, ADDRESS, "Addresses of the admin API (reload, log level); usually 127.0.0.1:8003. Empty: off."),
     TIME("shutdown.grace", shutdown.grace, "0", 0, 1 * HOUR, LIVE, "After SIGTERM: how long to go on serving while readiness says no, so that balancers look away."),
@@ -141,6 +147,7 @@ static const struct option_group groups[] = {
     GROUP("scheduler", "Queues and deadlines", scheduler_rows),
     GROUP("engines", "Engines", engine_rows),
     GROUP("observe", "Metrics and logs", observe_rows),
+    GROUP("auth", "Who may do what", auth_rows),
     GROUP("operate", "Operation", operate_rows),
 };
 
@@ -157,7 +164,7 @@ static const struct option_alias aliases[] = {
 
 #define ROWS                                                                                                                   \
     (COUNT_OF(http_rows) + COUNT_OF(limit_rows) + COUNT_OF(repository_rows) + COUNT_OF(scheduler_rows) +                       \
-     COUNT_OF(engine_rows) + COUNT_OF(observe_rows) + COUNT_OF(operate_rows))
+     COUNT_OF(engine_rows) + COUNT_OF(observe_rows) + COUNT_OF(auth_rows) + COUNT_OF(operate_rows))
 static_assert(ROWS <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
 const struct option_group *option_groups(size_t *n)

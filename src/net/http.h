@@ -58,9 +58,12 @@ struct http_request {
 
     /* set by handlers in on_headers or on_request */
     void (*on_gone)(struct http_request *r);
-    void *user;                        /* handler's own state */
-    uint64_t body_limit_bytes;         /* on_headers may lower or raise it from the server's default */
-    const char *allow;                 /* constant, for the Allow header of a 405 reply; NULL: none */
+    void *user;                /* handler's own state */
+    uint64_t body_limit_bytes; /* on_headers may lower or raise it from the server's default */
+    const char *allow;         /* constant, for the Allow header of a 405 reply; NULL: none */
+    /* Added to the reply, whatever it turns out to be; they live as long as the request. */
+    const struct http_header *reply_headers;
+    size_t n_reply_headers;
     struct str log_model, log_version; /* for the access log; borrowed until on_complete */
 
     /* Set in on_headers only: the body comes in pieces (see the top). `piece` is borrowed for the call, has no owner and may be empty

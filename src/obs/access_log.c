@@ -24,7 +24,7 @@
 #define PATIENCE_NS      100000000u  /* how long one write waits before the writer looks at `stop` again */
 #define LINGER_NS        1000000000u /* at destroy */
 
-static_assert(sizeof(struct access_record) <= 832, "the header says how much a ring takes");
+static_assert(sizeof(struct access_record) <= 960, "the header says how much a ring takes");
 
 struct access_log {
     struct ring ring;
@@ -171,16 +171,21 @@ static void writer(void *arg)
     count_dropped(l, ring_length(&l->ring));
 }
 
-static void register_metrics(struct access_log *l, struct metrics *m)
+static struct metric *counter(struct metrics *m, const char *name, const char *help)
+{
+    return metrics_series(metrics_family(m, METRIC_COUNTER, name, help, NULL, NULL, 0), NULL);
+}
+
+static void register_metrics(struct access_log *l, struct metrics *m, bool audit)
 {
     if (!m)
         return;
-    l->m_lines = metrics_series(
-        metrics_family(m, METRIC_COUNTER, "inferd_access_log_lines_total", "Access log lines written.", NULL, NULL, 0), NULL);
+    l->m_lines = audit ? counter(m, "inferd_audit_log_lines_total", "Audit log lines written.")
+                       : counter(m, "inferd_access_log_lines_total", "Access log lines written.");
     l->m_dropped =
-        metrics_series(metrics_family(m, METRIC_COUNTER, "inferd_access_log_dropped_total",
-                                      "Access log records dropped because the writer could not keep up.", NULL, NULL, 0),
-                       NULL);
+        audit
+            ? counter(m, "inferd_audit_log_dropped_total", "Audit log records dropped because the writer could not keep up.")
+            : counter(m, "inferd_access_log_dropped_total", "Access log records dropped because the writer could not keep up.");
 }
 
 int access_log_create(const struct access_log_options *o, struct access_log **out, struct error *err)
@@ -199,7 +204,7 @@ int access_log_create(const struct access_log_options *o, struct access_log **ou
     }
     if ((rc = os_sink_open(o->path ? o->path : "stderr", &l->out, err)) < 0 || (rc = os_wake_init(&l->wake, err)) < 0)
         goto fail;
-    register_metrics(l, o->metrics);
+    register_metrics(l, o->metrics, o->audit);
     if ((rc = os_thread_start(&l->thread, "access-log", writer, l, err)) < 0)
         goto fail;
     *out = l;

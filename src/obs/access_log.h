@@ -29,6 +29,8 @@ struct access_record {
     char method[16];
     char path[256];    /* without the query, which may hold secrets */
     char protocol[24]; /* "kserve_http", "admin", ... */
+    char subject[64];  /* who asked: the id of a key, the subject of a token */
+    char tenant[65];
     char model[129];
     char version[64];
     char error[32]; /* status_name of a failure */
@@ -42,7 +44,8 @@ void access_field_set(char *field, size_t cap, struct str s);
 struct access_log_options {
     const char *path; /* as log_sink_options.path */
     enum log_format format;
-    size_t slots;            /* of the ring, rounded up to a power of two; 0: 4096 (3.3 MiB once all were used) */
+    bool audit;              /* other names of the counters: inferd_audit_log_* */
+    size_t slots;            /* of the ring, rounded up to a power of two; 0: 4096 (3.8 MiB once all were used) */
     struct metrics *metrics; /* for the two counters; may be NULL */
     struct logger *log;      /* told when lines can't be written and when they can again; may be NULL */
 };

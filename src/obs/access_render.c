@@ -58,6 +58,8 @@ static void render(struct buf *out, bool json, const struct access_record *r, co
         head_text(out, r, path);
     add_string(out, json, "peer", r->peer);
     add_string(out, json, "protocol", r->protocol);
+    add_string(out, json, "subject", r->subject);
+    add_string(out, json, "tenant", r->tenant);
     add_string(out, json, "model", r->model);
     add_string(out, json, "version", r->version);
     add_number(out, json, json ? "bytes_in" : "in", r->bytes_in);
@@ -77,7 +79,7 @@ void access__render(struct buf *out, enum log_format format, const struct access
     render(out, format == LOG_FORMAT_JSON, r, r->path);
     if (out->n - start <= OS_SINK_PIECE_BYTES)
         return;
-    out->n = start; /* nearly every byte was escaped to six: without the path it fits (3500 bytes at most) */
+    out->n = start; /* nearly every byte was escaped to six: without the path it fits (3900 bytes at most) */
     render(out, format == LOG_FORMAT_JSON, r, "(unprintable)");
 }
 

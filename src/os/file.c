@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,6 +34,25 @@ int os_file_open(const char *path, int *fd, struct error *err)
 {
     *fd = open_retry(path, O_RDONLY);
     return *fd < 0 ? os_error_set(err, errno, "cannot open %s", path) : 0;
+}
+
+int os_file_lock(const char *path, int *fd, struct error *err)
+{
+    int rc;
+    do
+        *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW, 0600);
+    while (*fd < 0 && errno == EINTR);
+    if (*fd < 0)
+        return os_error_set(err, errno, "cannot open %s", path);
+    do
+        rc = flock(*fd, LOCK_EX);
+    while (rc < 0 && errno == EINTR);
+    if (rc == 0)
+        return 0;
+    rc = os_error_set(err, errno, "cannot lock %s", path);
+    os_close(*fd);
+    *fd = -1;
+    return rc;
 }
 
 static uint64_t ns_of(struct timespec ts)

@@ -42,6 +42,10 @@ int os_file_read_at(int fd, uint64_t offset, void *p, size_t n, struct error *er
  * mixture: temporary file in the same folder, fsync, rename, fsync of the folder. `mode`: permission bits, e.g. 0644. */
 int os_file_write_atomic(const char *path, const void *p, size_t n, uint32_t mode, struct error *err) MUST_CHECK;
 
+/* Take the lock that the file `path` (made when it isn't there, mode 0600) stands for; waits for other processes that hold it. Closing *fd
+ * gives it back. */
+int os_file_lock(const char *path, int *fd, struct error *err) MUST_CHECK;
+
 /* Move a finished file over `path` in the same folder, as atomically and durably as os_file_write_atomic does. */
 int os_file_rename(const char *from, const char *path, struct error *err) MUST_CHECK;
 /* Remove; a file that isn't there is success. */

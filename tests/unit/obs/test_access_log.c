@@ -85,8 +85,8 @@ static void the_worst_record_fits_a_line(void **state)
     (void)state;
     struct access_record r;
     memset(&r, 1, sizeof r); /* every byte a control character */
-    char *const ends[] = {r.request_id + 63, r.peer + 63,    r.method + 15, r.path + 255,      r.protocol + 23,
-                          r.model + 128,     r.version + 63, r.error + 31,  r.traceparent + 55};
+    char *const ends[] = {r.request_id + 63, r.peer + 63,  r.method + 15,      r.path + 255,   r.protocol + 23, r.model + 128,
+                          r.version + 63,    r.error + 31, r.traceparent + 55, r.subject + 63, r.tenant + 64};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         *ends[i] = 0;
     for (int format = 0; format < 2; format++) {

@@ -1,0 +1,129 @@
+/* server_edge.c: the edge of a running server: its key file, its audit log, and what it says about itself at start.
+ *
+ * The key file is looked at once a second and read again when its size, time or inode changed: `inferd keys` replaces it by rename, so
+ * what is read is always whole. */
+#include <stdio.h>
+
+#include "base/status.h"
+#include "cli/server_priv.h"
+#include "edge/edge.h"
+#include "edge/keys.h"
+#include "obs/access_log.h"
+#include "os/file.h"
+
+#define WATCH_NS     1000000000u
+#define AUDIT_SLOTS  4096
+#define WRITE_OTHERS 0022
+
+/* ---- keys ---- */
+
+/* Remember the file as it is now; true when it is another one than before. */
+static bool file_changed(struct server *s)
+{
+    struct edge_watch *w = &s->keys_watch;
+    struct os_file_info info;
+    if (os_file_info(s->config->auth.keys_file, &info, NULL) < 0)
+        return true; /* reading it will say why */
+    bool same = info.size_bytes == w->size_bytes && info.mtime_ns == w->mtime_ns && info.inode == w->inode;
+    w->size_bytes = info.size_bytes;
+    w->mtime_ns = info.mtime_ns;
+    w->inode = info.inode;
+    if (!same && info.mode & WRITE_OTHERS)
+        LOG(s->log, LOG_WARN, "keys_file_writable", LOG_S("file", s->config->auth.keys_file),
+            LOG_S("hint", "others than its owner may write it, and so give themselves any scope: chmod 600"));
+    return !same;
+}
+
+static int read_keys(struct server *s, struct error *err)
+{
+    const char *path = s->config->auth.keys_file;
+    struct buf text;
+    size_t n = 0;
+    buf_init(&text);
+    int rc = os_file_read(path, KEY_FILE_MAX, &text, err);
+    if (rc == 0)
+        rc = edge_set_keys(s->edge, buf_str(&text), path, &n, err);
+    buf_release(&text);
+    if (rc == 0)
+        LOG(s->log, LOG_INFO, "keys_read", LOG_U("keys", n));
+    return rc;
+}
+
+void server__tick_edge(struct server *s, uint64_t now_ns)
+{
+    struct edge_watch *w = &s->keys_watch;
+    struct error err = {0};
+    if (!s->config->auth.keys_file[0] || now_ns < w->next_ns)
+        return;
+    w->next_ns = now_ns + WATCH_NS;
+    if (!file_changed(s))
+        return;
+    bool failed = read_keys(s, &err) < 0;
+    if (failed && !w->failing)
+        LOG(s->log, LOG_ERROR, "keys_unusable", LOG_S("reason", err.text), LOG_S("effect", "the old keys stay in force"));
+    w->failing = failed;
+}
+
+int server__reload_edge(struct server *s, struct error *err)
+{
+    return s->config->auth.keys_file[0] ? read_keys(s, err) : 0;
+}
+
+/* ---- start ---- */
+
+static int start_audit(struct server *s, struct error *err)
+{
+    const struct config *c = s->config;
+    char path[4096];
+    struct access_log_options o = {.format = LOG_FORMAT_JSON,
+                                   .audit = true,
+                                   .slots = AUDIT_SLOTS,
+                                   .metrics = s->metrics,
+                                   .log = s->log,
+                                   .path = c->audit.file};
+    if (str_eqz(str_of(c->audit.file), "off") || (!c->audit.file[0] && !c->state_dir[0]))
+        return 0;
+    if (!c->audit.file[0]) {
+        int n = snprintf(path, sizeof path, "%s/audit.log", c->state_dir);
+        if (n < 0 || (size_t)n >= sizeof path)
+            return error_set(err, STATUS_INVALID, "state_dir: the path is too long");
+        o.path = path;
+    }
+    return access_log_create(&o, &s->audit, err);
+}
+
+/* Whoever can reach an address should be in no doubt about what that gives him. */
+static void tell_open(struct server *s, const char *name, const struct config_list *listen, const char *what)
+{
+    for (size_t i = 0; i < listen->n; i++) {
+        if (config_listen_is_loopback(str_of(listen->v[i])))
+            continue;
+        if (!config_has_auth(s->config))
+            LOG(s->log, LOG_WARN, "open_without_authentication", LOG_S("listener", name), LOG_S("address", listen->v[i]),
+                LOG_S("anybody_may", what));
+        LOG(s->log, LOG_WARN, "open_without_tls", LOG_S("listener", name), LOG_S("address", listen->v[i]),
+            LOG_S("anybody_on_the_way_may", "read and change requests, answers and credentials"));
+    }
+}
+
+int server__start_edge(struct server *s, struct error *err)
+{
+    const struct config *c = s->config;
+    const struct edge_options o = {.keys = c->auth.keys_file[0] != 0, .metrics = s->metrics};
+    s->edge = edge_create(&o);
+    if (!s->edge)
+        return error_set(err, STATUS_NOMEM, "out of memory while starting");
+    int rc = start_audit(s, err);
+    if (rc == 0 && o.keys) {
+        file_changed(s);
+        rc = read_keys(s, err);
+        if (rc < 0)
+            error_prefix(err, "auth.keys_file");
+    }
+    if (rc < 0)
+        return rc;
+    tell_open(s, "http", &c->http.listen, "run models, read everything about them, and load and unload them in explicit mode");
+    tell_open(s, "metrics", &c->metrics.listen, "read the names, load and health of every model");
+    tell_open(s, "admin", &c->admin.listen, "reload the configuration, change the log level, load and unload models");
+    return 0;
+}

@@ -180,7 +180,7 @@ int api_create(const struct api_options *o, struct api **out, struct error *err)
     a->pool = work_pool_create(o->decode_threads);
     if (!a->pool) {
         free(a);
-        return NULL;
+        return error_set(err, STATUS_NOMEM, "out of memory while starting");
     }
     static const char *const work_labels[] = {"work", NULL};
     struct metric_family *offloaded =

@@ -3,6 +3,7 @@
  *   gpt-2       's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *   llama-bpe   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
  *   qwen2       the same with \p{N}
+ *   qwen35      as qwen2, with [\p{L}\p{M}]+ for \p{L}+ and [^\s\p{L}\p{M}\p{N}]+ for [^\s\p{L}\p{N}]+
  *   smollm, starcoder, refact, command-r   each \p{N} alone, then gpt-2 */
 #include "text/pretokenize.h"
 
@@ -23,6 +24,13 @@ static const struct pre_rules rules[] = {
      .max_digits = 1,
      .punct_newlines = true,
      .newline_runs = true},
+    {.names = "qwen35",
+     .fold_contractions = true,
+     .any_prefix = true,
+     .max_digits = 1,
+     .punct_newlines = true,
+     .newline_runs = true,
+     .marks = true},
     {.names = "smollm,starcoder,refact,command-r,codeshell,exaone,minerva-7b",
      .digit_prefix = true,
      .split_digits_first = true},
@@ -49,7 +57,7 @@ const char *pre_rules_known(void)
 {
     return "gpt-2, mpt, olmo, jais, phi-2, roberta-bpe, llama-bpe (llama3), falcon3, dbrx, smaug-bpe, pixtral, qwen2, "
            "deepseek-r1-qwen, "
-           "stablelm2, hunyuan, smollm, starcoder, refact, command-r, codeshell, exaone, minerva-7b";
+           "stablelm2, hunyuan, qwen35, smollm, starcoder, refact, command-r, codeshell, exaone, minerva-7b";
 }
 
 /* ---- characters ---- */
@@ -74,6 +82,10 @@ static bool is_letter(struct at a)
 {
     return a.cls & UNICODE_LETTER;
 }
+static bool is_letter_or_mark(struct at a)
+{
+    return a.cls & (UNICODE_LETTER | UNICODE_MARK);
+}
 static bool is_number(struct at a)
 {
     return a.cls & UNICODE_NUMBER;
@@ -89,6 +101,11 @@ static bool is_newline(struct at a)
 static bool is_other(struct at a)
 {
     return a.len && !(a.cls & (UNICODE_LETTER | UNICODE_NUMBER | UNICODE_SPACE));
+}
+
+static bool is_other_unmarked(struct at a)
+{
+    return is_other(a) && !(a.cls & UNICODE_MARK);
 }
 
 static size_t run(struct str t, size_t i, bool (*is)(struct at a), unsigned most)
@@ -120,10 +137,11 @@ static size_t contraction(const struct pre_rules *r, struct str t)
 static size_t letters(const struct pre_rules *r, struct str t)
 {
     struct at first = look(t, 0);
-    if (is_letter(first))
-        return run(t, first.len, is_letter, 0);
+    bool (*is)(struct at a) = r->marks ? is_letter_or_mark : is_letter;
+    if (is(first))
+        return run(t, first.len, is, 0);
     bool prefix = r->any_prefix ? !is_number(first) && !is_newline(first) : first.cp == ' ';
-    return prefix && is_letter(look(t, first.len)) ? run(t, first.len, is_letter, 0) : 0;
+    return prefix && is(look(t, first.len)) ? run(t, first.len, is, 0) : 0;
 }
 
 static size_t digits(const struct pre_rules *r, struct str t)
@@ -136,9 +154,10 @@ static size_t digits(const struct pre_rules *r, struct str t)
 static size_t others(const struct pre_rules *r, struct str t)
 {
     size_t start = t.p[0] == ' ' ? 1 : 0;
-    if (!is_other(look(t, start)))
+    bool (*is)(struct at a) = r->marks ? is_other_unmarked : is_other;
+    if (!is(look(t, start)))
         return 0;
-    size_t end = run(t, start, is_other, 0);
+    size_t end = run(t, start, is, 0);
     return r->punct_newlines ? run(t, end, is_newline, 0) : end;
 }
 

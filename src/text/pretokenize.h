@@ -22,6 +22,7 @@ struct pre_rules {
     bool split_digits_first; /* every digit is a piece of its own before anything else is looked at */
     bool punct_newlines;     /* a run of other characters takes the newlines behind it */
     bool newline_runs;       /* blanks that end in newlines are one piece */
+    bool marks;              /* combining marks belong to letter runs */
 };
 
 /* NULL when unknown. */

@@ -1,15 +1,18 @@
-/* tokenizer.c: vocabularies, special tokens, and the way between text and ids; the splitters are in tokenizer_bpe.c and tokenizer_spm.c.
+/* tokenizer.c: vocabularies, special tokens, and the way between text and ids; the splitters are in tokenizer_<model>.c.
  *
- * Text is first cut at special tokens (only those that the span may contain), then each stretch between them goes to the model's
- * splitter. Candidates for a special token are found by its first byte, longest first. */
+ * Text is first cut at special tokens (only those that the span may contain), then each stretch between them is normalised, cut at the added
+ * tokens that are looked for in normalised text, and what is left goes to the model's splitter. Candidates for a special token are
+ * found by their first byte, longest first. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "text/normal.h"
 #include "text/pretokenize.h"
 #include "text/tokenizer_priv.h"
+#include "text/unicode.h"
 
 /* ---- lists ---- */
 
@@ -81,6 +84,25 @@ static int longer_first(const void *a, const void *b)
     return x->len != y->len ? (x->len > y->len ? -1 : 1) : x->id - y->id;
 }
 
+/* What is looked for in text: the token's own, or what the normaliser makes of it. */
+static int set_found_text(struct tokenizer *t, size_t i, struct error *err)
+{
+    const struct vocab_token *v = &t->tokens[t->specials[i]];
+    struct buf to;
+    t->found_text[i] = v->text;
+    if (!tokenizer__in_normalized(t, t->specials[i]))
+        return 0;
+    buf_init(&to);
+    normal_apply(t->normal, t->n_normal, v->text, &to);
+    char *p = to.failed ? NULL : arena_strdup(&t->arena, buf_str(&to));
+    if (p && to.n) {
+        t->found_text[i] = (struct str){p, to.n};
+        t->any_normalized = true;
+    }
+    buf_release(&to);
+    return p ? 0 : error_set(err, STATUS_NOMEM, "no memory for special tokens");
+}
+
 static int collect_specials(struct tokenizer *t, struct error *err)
 {
     size_t n = 0;
@@ -88,7 +110,8 @@ static int collect_specials(struct tokenizer *t, struct error *err)
         n += is_special(t->tokens[i].type) && t->tokens[i].text.n > 0;
     struct special_entry *list = calloc(n ? n : 1, sizeof *list);
     t->specials = arena_array(&t->arena, n ? n : 1, sizeof *t->specials);
-    if (!list || !t->specials) {
+    t->found_text = arena_array(&t->arena, n ? n : 1, sizeof *t->found_text);
+    if (!list || !t->specials || !t->found_text) {
         free(list);
         return error_set(err, STATUS_NOMEM, "no memory for special tokens");
     }
@@ -99,7 +122,10 @@ static int collect_specials(struct tokenizer *t, struct error *err)
     for (size_t i = 0; i < n; i++)
         t->specials[i] = list[i].id;
     free(list);
-    return 0;
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < n; i++)
+        rc = set_found_text(t, i, err);
+    return rc;
 }
 
 static void set_eog(struct tokenizer *t, int32_t id)
@@ -127,7 +153,7 @@ static int check_ids(const struct tokenizer_spec *s, struct error *err)
     return 0;
 }
 
-/* SentencePiece stores bytes as <0x41> and spaces as U+2581. */
+/* SentencePiece stores bytes as <0x41> and spaces as U+2581; WordPiece's mark of a word's beginning is one too. */
 static int setup_spm(struct tokenizer *t, struct error *err)
 {
     for (int b = 0; b < 256; b++)
@@ -165,11 +191,69 @@ static int setup_spm(struct tokenizer *t, struct error *err)
     return 0;
 }
 
+static int setup_splitter(struct tokenizer *t, const struct tokenizer_spec *s, struct error *err)
+{
+    int rc = 0;
+    switch (s->model) {
+    case TOKENIZER_BPE:
+        t->pre = pre_rules_find(s->pre);
+        if (!t->pre)
+            return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer: pre-tokeniser \"%.*s\" is not supported; known: %s",
+                             STR_ARG(s->pre), pre_rules_known());
+        return tokenizer__bpe_setup(t, s, err);
+    case TOKENIZER_SPM:
+        return setup_spm(t, err);
+    case TOKENIZER_UNIGRAM:
+        rc = setup_spm(t, err);
+        return rc < 0 ? rc : tokenizer__unigram_setup(t, s, err);
+    case TOKENIZER_WORDPIECE:
+        rc = setup_spm(t, err);
+        return rc < 0 ? rc : tokenizer__wordpiece_setup(t, err);
+    }
+    return error_set(err, STATUS_INVALID, "tokenizer: there is no model %d", (int)s->model);
+}
+
+static int copy_steps(struct tokenizer *t, const struct tokenizer_spec *s, struct error *err)
+{
+    if (!s->n_normal)
+        return 0;
+    t->normal = arena_array(&t->arena, s->n_normal, sizeof *t->normal);
+    if (!t->normal)
+        return error_set(err, STATUS_NOMEM, "no memory for a normaliser");
+    for (size_t i = 0; i < s->n_normal; i++) {
+        struct normal_step *step = &t->normal[t->n_normal++];
+        *step = s->normal[i];
+        step->a.p = arena_strdup(&t->arena, step->a);
+        step->b.p = arena_strdup(&t->arena, step->b);
+        if (!step->a.p || !step->b.p)
+            return error_set(err, STATUS_NOMEM, "no memory for a normaliser");
+        int rc = normal_check(step, err);
+        if (rc < 0)
+            return rc;
+    }
+    return 0;
+}
+
+static int copy_flags(struct tokenizer *t, const struct tokenizer_spec *s, struct error *err)
+{
+    if (!s->flags)
+        return 0;
+    t->flags = arena_array(&t->arena, s->n_tokens, sizeof *t->flags);
+    if (!t->flags)
+        return error_set(err, STATUS_NOMEM, "no memory for a vocabulary of %zu tokens", s->n_tokens);
+    memcpy(t->flags, s->flags, s->n_tokens);
+    return 0;
+}
+
 static int setup(struct tokenizer *t, const struct tokenizer_spec *s, struct error *err)
 {
     int rc = check_ids(s, err);
     if (rc == 0)
         rc = copy_tokens(t, s, err);
+    if (rc == 0)
+        rc = copy_flags(t, s, err);
+    if (rc == 0)
+        rc = copy_steps(t, s, err);
     if (rc == 0)
         rc = collect_specials(t, err);
     t->eog = rc == 0 ? arena_zalloc(&t->arena, t->n_tokens / 8 + 1) : NULL;
@@ -182,18 +266,7 @@ static int setup(struct tokenizer *t, const struct tokenizer_spec *s, struct err
     set_eog(t, s->eom);
     for (size_t i = 0; i < s->n_eog; i++)
         set_eog(t, s->eog[i]);
-    switch (s->model) {
-    case TOKENIZER_BPE:
-        t->pre = pre_rules_find(s->pre);
-        if (!t->pre)
-            return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer: pre-tokeniser \"%.*s\" is not supported; known: %s",
-                             STR_ARG(s->pre), pre_rules_known());
-        return tokenizer__bpe_setup(t, s, err);
-    case TOKENIZER_SPM:
-        return setup_spm(t, err);
-    default:
-        return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer: only BPE and SentencePiece BPE vocabularies are supported");
-    }
+    return setup_splitter(t, s, err);
 }
 
 int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, struct error *err)
@@ -210,8 +283,11 @@ int tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer **out, 
                             .add_bos = spec->add_bos,
                             .add_eos = spec->add_eos,
                             .add_space_prefix = spec->add_space_prefix,
-                            .ignore_merges = spec->ignore_merges,
-                            .remove_extra_whitespaces = spec->remove_extra_whitespaces};
+                            .prefix_first_only = spec->prefix_first_only,
+                            .split_words = spec->split_words,
+                            .split_marks = spec->split_marks,
+                            .max_word_chars = spec->max_word_chars,
+                            .ignore_merges = spec->ignore_merges};
     arena_init(&t->arena, 1u << 16, 0);
     map_init(&t->by_text, 0x746f6b656e);
     int rc = setup(t, spec, err);
@@ -231,89 +307,6 @@ void tokenizer_destroy(struct tokenizer *t)
     free(t->merges);
     arena_release(&t->arena);
     free(t);
-}
-
-/* ---- encoding ---- */
-
-struct encoding {
-    const struct tokenizer *t;
-    struct token_list *out;
-    size_t max_tok;
-    struct buf plain;   /* text since the last special token */
-    bool after_special; /* or at the beginning */
-    struct error *err;
-};
-
-static int flush(struct encoding *e)
-{
-    if (e->plain.failed)
-        return error_set(e->err, STATUS_NOMEM, "out of memory while tokenising");
-    if (!e->plain.n)
-        return 0;
-    int rc = e->t->model == TOKENIZER_BPE ? tokenizer__bpe(e->t, buf_str(&e->plain), e->max_tok, e->out, e->err)
-                                          : tokenizer__spm(e->t, buf_str(&e->plain), e->t->add_space_prefix && e->after_special,
-                                                           e->max_tok, e->out, e->err);
-    buf_clear(&e->plain);
-    e->after_special = false;
-    return rc;
-}
-
-/* The special token that `text` begins with, or TOKEN_NONE. */
-static int32_t special_at(const struct tokenizer *t, struct str text, bool control)
-{
-    for (size_t i = 0; i < t->n_specials; i++) {
-        const struct vocab_token *v = &t->tokens[t->specials[i]];
-        if (v->text.p[0] == text.p[0] && (control || v->type == TOKEN_USER_DEFINED) && str_starts(text, v->text))
-            return t->specials[i];
-    }
-    return TOKEN_NONE;
-}
-
-static int encode_span(struct encoding *e, const struct text_span *span)
-{
-    bool starts[256] = {false};
-    const struct tokenizer *t = e->t;
-    for (size_t i = 0; i < t->n_specials; i++)
-        starts[(unsigned char)t->tokens[t->specials[i]].text.p[0]] = true;
-    size_t from = 0;
-    for (size_t i = 0; i < span->text.n;) {
-        int32_t id = starts[(unsigned char)span->text.p[i]]
-                         ? special_at(t, (struct str){span->text.p + i, span->text.n - i}, span->special)
-                         : TOKEN_NONE;
-        if (id == TOKEN_NONE) {
-            i++;
-            continue;
-        }
-        buf_append(&e->plain, span->text.p + from, i - from);
-        int rc = flush(e);
-        if (rc == 0)
-            rc = tokenizer__push(e->out, id, e->max_tok, e->err);
-        if (rc < 0)
-            return rc;
-        e->after_special = true;
-        i += t->tokens[id].text.n;
-        from = i;
-    }
-    buf_append(&e->plain, span->text.p + from, span->text.n - from);
-    return 0;
-}
-
-int tokenizer_encode(const struct tokenizer *t, const struct text_span *spans, size_t n_spans, bool add_special, size_t max_tok,
-                     struct token_list *out, struct error *err)
-{
-    struct encoding e = {.t = t, .out = out, .max_tok = max_tok, .after_special = true, .err = err};
-    int rc = 0;
-    buf_init(&e.plain);
-    if (add_special && t->add_bos && t->bos != TOKEN_NONE)
-        rc = tokenizer__push(out, t->bos, max_tok, err);
-    for (size_t i = 0; rc == 0 && i < n_spans; i++)
-        rc = encode_span(&e, &spans[i]);
-    if (rc == 0)
-        rc = flush(&e);
-    if (rc == 0 && add_special && t->add_eos && t->eos != TOKEN_NONE)
-        rc = tokenizer__push(out, t->eos, max_tok, err);
-    buf_release(&e.plain);
-    return rc;
 }
 
 /* ---- questions ---- */
@@ -359,7 +352,8 @@ void tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, b
     size_t start = out->n;
     for (size_t i = 0; i < n; i++)
         buf_append_str(out, tokenizer_bytes(t, ids[i], special));
-    if (t->model == TOKENIZER_SPM && t->add_space_prefix && out->n > start && out->p[start] == ' ') {
+    bool leading = t->model == TOKENIZER_WORDPIECE || (t->model != TOKENIZER_BPE && t->add_space_prefix);
+    if (leading && out->n > start && out->p[start] == ' ') {
         memmove(out->p + start, out->p + start + 1, out->n - start - 1);
         out->n--;
     }

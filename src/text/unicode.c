@@ -56,6 +56,13 @@ unsigned unicode_class(int32_t cp)
     return from_category(cp) | (is_space(cp) ? UNICODE_SPACE : 0);
 }
 
+bool unicode_is_word(int32_t cp)
+{
+    utf8proc_category_t c = cp >= 0 ? utf8proc_category(cp) : UTF8PROC_CATEGORY_CN;
+    return (unicode_class(cp) & (UNICODE_LETTER | UNICODE_MARK)) || c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL ||
+           c == UTF8PROC_CATEGORY_PC || cp == 0x200c || cp == 0x200d;
+}
+
 size_t unicode_next(const char *p, size_t n, int32_t *cp)
 {
     utf8proc_ssize_t len = utf8proc_iterate((const utf8proc_uint8_t *)p, (utf8proc_ssize_t)(n < 4 ? n : 4), cp);

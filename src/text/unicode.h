@@ -21,6 +21,9 @@ enum {
 /* The UNICODE_ bits of a code point; 0 for one that is unassigned or none at all. */
 unsigned unicode_class(int32_t cp);
 
+/* \w of Unicode's regular expressions (UTS 18, annex C): letters, marks, digits and letter numbers, connectors, joiners. */
+bool unicode_is_word(int32_t cp);
+
 /* Decode one code point of p[0..n), n > 0: *cp and its length in bytes; an invalid byte gives -1 and length 1. */
 size_t unicode_next(const char *p, size_t n, int32_t *cp);
 /* Encode; returns the length (1..4). cp must be valid. */

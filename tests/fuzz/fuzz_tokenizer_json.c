@@ -1,5 +1,5 @@
 /* fuzz_tokenizer_json.c: any bytes as a tokenizer.json. A zero byte separates tokenizer_config.json where there is one. What is accepted must be
- * a whole specification: a text and a type for every id, special ids in range. */
+ * a whole specification: a text and a type for every id, special ids in range; a tokenizer made of it gives ids in range for any text. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,6 +25,27 @@ static void check_spec(const struct tokenizer_spec *s)
         ASSERT(s->merges[i].n >= 3);
 }
 
+static void use_spec(const struct tokenizer_spec *s, struct error *err)
+{
+    static const char text[] =
+        "Hello w\xc3\xb6rld  it's <s> [MASK]\n e\xcc\x81 \xe6\x97\xa5\xe6\x9c\xac \xff \xf0\x9f\x98\x80 12.5 ab aab";
+    struct text_span spans[] = {{{text, sizeof text - 1}, false}, {{text, sizeof text - 1}, true}};
+    struct tokenizer *t = NULL;
+    struct token_list l = {0};
+    struct buf back;
+    if (tokenizer_create(s, &t, err) < 0)
+        return;
+    buf_init(&back);
+    if (tokenizer_encode(t, spans, 2, true, 0, &l, err) == 0) {
+        for (size_t i = 0; i < l.n; i++)
+            ASSERT(l.v[i] >= 0 && (size_t)l.v[i] < s->n_tokens);
+        tokenizer_decode(t, l.v, l.n, true, &back);
+    }
+    buf_release(&back);
+    token_list_release(&l);
+    tokenizer_destroy(t);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *cut = size ? memchr(data, 0, size) : NULL;
@@ -42,7 +63,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         int rc = hf__read_tokenizer(tok.root, config.root, d, &err);
         ASSERT(rc <= 0 && rc == err.code);
         if (rc == 0)
-            check_spec(&d->tokenizer);
+            check_spec(&d->tokenizer), use_spec(&d->tokenizer, &err);
     }
     json_release(&tok);
     json_release(&config);

@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "engine/llm/file/desc_priv.h"
+#include "text/normal.h"
 
 #define TOKENS_MAX (1u << 24)
 
@@ -144,7 +145,7 @@ static void set_defaults(struct tokenizer_spec *s)
         s->unk = n > 2 ? 2 : TOKEN_NONE;
         break;
     case TOKENIZER_WORDPIECE:
-        s->add_bos = s->add_eos = s->lowercase = s->strip_accents = true;
+        s->add_bos = s->add_eos = true;
         s->cls = n > 101 ? 101 : TOKEN_NONE;
         s->unk = n > 100 ? 100 : TOKEN_NONE;
         s->sep = n > 102 ? 102 : TOKEN_NONE;
@@ -174,7 +175,7 @@ static int read_model(const struct gguf *g, struct tokenizer_spec *s, struct err
                      "GGUF: tokenizer.ggml.model \"%.*s\" is not supported; supported: gpt2, llama, bert, t5", STR_ARG(name));
 }
 
-static int read_charsmap(const struct gguf *g, struct tokenizer_spec *s, struct error *err)
+static int read_charsmap(const struct gguf *g, struct str *out, struct error *err)
 {
     const char *key = "tokenizer.ggml.precompiled_charsmap";
     struct gguf_array list;
@@ -182,7 +183,30 @@ static int read_charsmap(const struct gguf *g, struct tokenizer_spec *s, struct 
         return 0;
     if (!gguf_get_array(g, key, &list) || (list.type != GGUF_U8 && list.type != GGUF_I8))
         return error_set(err, STATUS_INVALID, "GGUF: \"%s\" must be a list of bytes", key);
-    s->charsmap = (struct str){(const char *)list.data, (size_t)list.n};
+    *out = (struct str){(const char *)list.data, (size_t)list.n};
+    return 0;
+}
+
+/* GGUF names no normaliser: the kind of vocabulary has one. WordPiece's is that of BERT's uncased models. */
+static int read_normalizer(const struct gguf *g, struct model_desc *d, struct error *err)
+{
+    static const enum normal_kind bert[] = {NORMAL_BERT_CLEAN, NORMAL_BERT_CJK, NORMAL_NFD, NORMAL_STRIP_ACCENTS,
+                                            NORMAL_LOWERCASE};
+    struct tokenizer_spec *s = &d->tokenizer;
+    struct str map = {0};
+    bool squeeze = false;
+    int rc = read_charsmap(g, &map, err);
+    gguf_get_bool(g, "tokenizer.ggml.remove_extra_whitespaces", &squeeze);
+    struct normal_step *v = arena_array(&d->arena, COUNT_OF(bert) + 2, sizeof *v);
+    if (rc < 0 || !v)
+        return rc < 0 ? rc : nomem(err);
+    for (size_t i = 0; s->model == TOKENIZER_WORDPIECE && i < COUNT_OF(bert); i++)
+        v[s->n_normal++].kind = bert[i];
+    if (s->model == TOKENIZER_UNIGRAM && map.n)
+        v[s->n_normal++] = (struct normal_step){.kind = NORMAL_CHARSMAP, .a = map};
+    if (s->model == TOKENIZER_UNIGRAM && squeeze)
+        v[s->n_normal++].kind = NORMAL_SQUEEZE;
+    s->normal = v;
     return 0;
 }
 
@@ -207,7 +231,7 @@ int desc__gguf_tokenizer(const struct gguf *g, struct model_desc *d, struct erro
     set_defaults(s);
     rc = read_ids(g, s, err);
     if (rc == 0)
-        rc = read_charsmap(g, s, err);
+        rc = read_normalizer(g, d, err);
     if (rc < 0)
         return rc;
     if (s->model == TOKENIZER_WORDPIECE && s->cls == TOKEN_NONE)
@@ -216,7 +240,6 @@ int desc__gguf_tokenizer(const struct gguf *g, struct model_desc *d, struct erro
     gguf_get_bool(g, "tokenizer.ggml.add_eos_token", &s->add_eos);
     gguf_get_bool(g, "tokenizer.ggml.add_sep_token", &s->add_eos);
     gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix);
-    gguf_get_bool(g, "tokenizer.ggml.remove_extra_whitespaces", &s->remove_extra_whitespaces);
     gguf_get_str(g, "tokenizer.chat_template", &d->chat_template);
     gguf_get_str(g, "tokenizer.chat_template.tool_use", &d->chat_template_tools);
     return desc__tokenizer_finish(d, types, err);

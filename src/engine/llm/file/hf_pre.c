@@ -58,6 +58,8 @@ static int look_at(yyjson_val *part, struct found *f, struct error *err)
         f->digits = true;
     } else if (str_eqz(type, "ByteLevel")) {
         yyjson_val *use = yyjson_obj_get(part, "use_regex");
+        if (yyjson_is_true(yyjson_obj_get(part, "add_prefix_space")))
+            return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer.json: ByteLevel's add_prefix_space is not supported");
         f->byte_level = true;
         f->own_regex = !use || yyjson_is_true(use);
     } else {

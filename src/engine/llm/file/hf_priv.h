@@ -26,6 +26,10 @@ int hf__read_json(int dir_fd, const char *name, enum json_need need, struct json
 
 /* tokenizer.json (and tokenizer_config.json, NULL when absent) -> d->tokenizer, d->chat_template. Strings are copied to d->arena. */
 int hf__read_tokenizer(yyjson_val *root, yyjson_val *config, struct model_desc *d, struct error *err) MUST_CHECK;
+/* "normalizer" -> d->tokenizer.normal; d->tokenizer.model is set. */
+int hf__read_normalizer(yyjson_val *obj, struct model_desc *d, struct error *err) MUST_CHECK;
+/* "pre_tokenizer" of a model that cuts words: Metaspace, WhitespaceSplit, BertPreTokenizer; others are refused by name. */
+int hf__read_pre_words(yyjson_val *pre, struct tokenizer_spec *s, struct error *err) MUST_CHECK;
 /* The pre-tokeniser of a byte-level BPE: its name as GGUF files have it. */
 int hf__pre_name(yyjson_val *pre_tokenizer, struct str *out, struct error *err) MUST_CHECK;
 

@@ -20,6 +20,7 @@ struct vocab {
     struct str *tokens; /* as the file spells them, until spell() */
     float *scores;
     int32_t *types;
+    uint8_t *flags;
     size_t n;
     struct map by_text;
     struct error *err;
@@ -52,7 +53,8 @@ static int allocate(struct vocab *v, uint64_t n)
     v->tokens = arena_array(&v->d->arena, v->n, sizeof *v->tokens);
     v->scores = arena_array(&v->d->arena, v->n, sizeof *v->scores);
     v->types = arena_array(&v->d->arena, v->n, sizeof *v->types);
-    return v->tokens && v->scores && v->types ? 0 : nomem(v->err);
+    v->flags = arena_array(&v->d->arena, v->n, sizeof *v->flags);
+    return v->tokens && v->scores && v->types && v->flags ? 0 : nomem(v->err);
 }
 
 static int set_token(struct vocab *v, uint64_t id, struct str text, int32_t type)
@@ -128,6 +130,23 @@ static int32_t id_of(const struct vocab *v, struct str text)
     return t ? (int32_t)(t - v->tokens) : TOKEN_NONE;
 }
 
+/* "normalized" left out means: unless it is special. */
+static uint8_t flags_of(yyjson_val *t, bool special)
+{
+    static const struct {
+        const char *key;
+        uint8_t flag;
+    } rows[] = {{"lstrip", TOKEN_FLAG_LSTRIP},
+                {"rstrip", TOKEN_FLAG_RSTRIP},
+                {"single_word", TOKEN_FLAG_SINGLE_WORD},
+                {"normalized", TOKEN_FLAG_NORMALIZED}};
+    uint8_t flags = !special && !yyjson_obj_get(t, "normalized") ? TOKEN_FLAG_NORMALIZED : 0;
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (yyjson_is_true(yyjson_obj_get(t, rows[i].key)))
+            flags |= rows[i].flag;
+    return flags;
+}
+
 static int read_added(struct vocab *v, yyjson_val *added)
 {
     size_t i, n;
@@ -136,9 +155,11 @@ static int read_added(struct vocab *v, yyjson_val *added)
     yyjson_arr_foreach(added, i, n, t)
     {
         bool special = yyjson_is_true(yyjson_obj_get(t, "special"));
+        uint64_t id = yyjson_get_uint(yyjson_obj_get(t, "id"));
         if (rc == 0)
-            rc = set_token(v, yyjson_get_uint(yyjson_obj_get(t, "id")), json_str(yyjson_obj_get(t, "content")),
-                           special ? TOKEN_CONTROL : TOKEN_USER_DEFINED);
+            rc = set_token(v, id, json_str(yyjson_obj_get(t, "content")), special ? TOKEN_CONTROL : TOKEN_USER_DEFINED);
+        if (rc == 0)
+            v->flags[id] = flags_of(t, special);
     }
     return rc;
 }
@@ -260,79 +281,6 @@ static void mark_bytes(struct vocab *v)
     }
 }
 
-/* ---- normalisers: what text goes through before it is cut ---- */
-
-static const char b64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-
-static int read_charsmap(struct vocab *v, struct str text)
-{
-    char *out = arena_alloc(&v->d->arena, text.n / 4 * 3 + 3);
-    size_t n = 0;
-    uint32_t acc = 0;
-    if (!out)
-        return nomem(v->err);
-    while (text.n && text.p[text.n - 1] == '=')
-        text.n--;
-    for (size_t i = 0; i < text.n; i++) {
-        const char *at = text.p[i] ? strchr(b64, text.p[i]) : NULL;
-        if (!at)
-            return bad(v->err, "precompiled_charsmap is not base64");
-        acc = acc << 6 | (uint32_t)(at - b64);
-        if (i % 4)
-            out[n++] = (char)(acc >> (6 - 2 * (i % 4)) & 0xff);
-    }
-    v->d->tokenizer.charsmap = (struct str){out, n};
-    return 0;
-}
-
-static int read_bert_normalizer(yyjson_val *obj, struct tokenizer_spec *s)
-{
-    yyjson_val *accents = yyjson_obj_get(obj, "strip_accents");
-    s->lowercase = yyjson_is_true(yyjson_obj_get(obj, "lowercase"));
-    s->strip_accents = accents && !yyjson_is_null(accents) ? yyjson_is_true(accents) : s->lowercase;
-    return 0;
-}
-
-static int read_replace(struct vocab *v, yyjson_val *obj)
-{
-    yyjson_val *pattern = yyjson_obj_get(obj, "pattern");
-    struct str content = json_str(yyjson_obj_get(obj, "content"));
-    if (yyjson_equals_str(yyjson_obj_get(pattern, "String"), " ") && str_eqz(content, SPACE_MARK))
-        return 0; /* SentencePiece's own */
-    if (yyjson_equals_str(yyjson_obj_get(pattern, "Regex"), " {2,}"))
-        return v->d->tokenizer.remove_extra_whitespaces = true, 0;
-    return error_set(v->err, STATUS_UNIMPLEMENTED, "tokenizer.json: a normaliser replaces something else than spaces");
-}
-
-static int read_normalizer(struct vocab *v, yyjson_val *obj, uint32_t depth)
-{
-    struct tokenizer_spec *s = &v->d->tokenizer;
-    struct str type = json_str(yyjson_obj_get(obj, "type"));
-    size_t i, n;
-    yyjson_val *part;
-    int rc = 0;
-    if (!obj || yyjson_is_null(obj))
-        return 0;
-    if (str_eqz(type, "Sequence") && depth < 4) {
-        yyjson_arr_foreach(yyjson_obj_get(obj, "normalizers"), i, n, part) if (rc == 0) rc =
-            read_normalizer(v, part, depth + 1);
-        return rc;
-    }
-    if (str_eqz(type, "BertNormalizer"))
-        return read_bert_normalizer(obj, s);
-    if (str_eqz(type, "Replace"))
-        return read_replace(v, obj);
-    if (str_eqz(type, "Precompiled"))
-        return read_charsmap(v, json_str(yyjson_obj_get(obj, "precompiled_charsmap")));
-    if (str_eqz(type, "Prepend") && yyjson_equals_str(yyjson_obj_get(obj, "prepend"), SPACE_MARK))
-        return s->add_space_prefix = true, 0;
-    if (str_eqz(type, "Strip") && s->model == TOKENIZER_UNIGRAM)
-        return s->remove_extra_whitespaces = true, 0;
-    if (str_eqz(type, "NFC") && s->model == TOKENIZER_BPE)
-        return 0; /* Qwen's: as in GGUF, text is taken as it is; keyboards and the web write NFC */
-    return error_set(v->err, STATUS_UNIMPLEMENTED, "tokenizer.json: the normaliser \"%.*s\" is not supported", STR_ARG(type));
-}
-
 /* ---- which kind ---- */
 
 static bool has_byte_level(yyjson_val *pre)
@@ -345,21 +293,6 @@ static bool has_byte_level(yyjson_val *pre)
             return true;
     }
     return yyjson_equals_str(yyjson_obj_get(pre, "type"), "ByteLevel");
-}
-
-/* Metaspace: a space in front of the first word unless told otherwise; two spellings. */
-static void read_metaspace(yyjson_val *pre, struct tokenizer_spec *s)
-{
-    size_t i, n;
-    yyjson_val *part, *scheme = yyjson_obj_get(pre, "prepend_scheme");
-    yyjson_arr_foreach(yyjson_obj_get(pre, "pretokenizers"), i, n, part)
-    {
-        if (yyjson_equals_str(yyjson_obj_get(part, "type"), "Metaspace"))
-            read_metaspace(part, s);
-    }
-    if (yyjson_equals_str(yyjson_obj_get(pre, "type"), "Metaspace"))
-        s->add_space_prefix =
-            scheme ? !yyjson_equals_str(scheme, "never") : !yyjson_is_false(yyjson_obj_get(pre, "add_prefix_space"));
 }
 
 static int read_bpe(struct vocab *v, yyjson_val *model, yyjson_val *pre)
@@ -394,6 +327,10 @@ static int read_wordpiece(struct vocab *v, yyjson_val *model)
     yyjson_val *prefix = yyjson_obj_get(model, "continuing_subword_prefix");
     if (prefix && !yyjson_equals_str(prefix, "##"))
         return error_set(v->err, STATUS_UNIMPLEMENTED, "tokenizer.json: model.continuing_subword_prefix must be \"##\"");
+    yyjson_val *most = yyjson_obj_get(model, "max_input_chars_per_word");
+    if (most && (!yyjson_is_uint(most) || !yyjson_get_uint(most) || yyjson_get_uint(most) > 1u << 20))
+        return bad(v->err, "model.max_input_chars_per_word must be a whole number from 1 to 1048576");
+    v->d->tokenizer.max_word_chars = (uint32_t)yyjson_get_uint(most);
     return 0;
 }
 
@@ -534,10 +471,11 @@ static int read_all(struct vocab *v, yyjson_val *root, yyjson_val *config)
     if (rc == 0)
         rc = read_vocab(v, yyjson_obj_get(model, "vocab"), yyjson_obj_get(root, "added_tokens"));
     if (rc == 0)
-        rc = read_normalizer(v, yyjson_obj_get(root, "normalizer"), 0);
+        rc = hf__read_normalizer(yyjson_obj_get(root, "normalizer"), v->d, v->err);
+    if (rc == 0 && s->model != TOKENIZER_BPE)
+        rc = hf__read_pre_words(pre, s, v->err);
     if (rc < 0)
         return rc;
-    read_metaspace(pre, s);
     if (s->model == TOKENIZER_UNIGRAM)
         rc = read_unigram(v, model);
     else if (s->model == TOKENIZER_WORDPIECE)
@@ -552,6 +490,7 @@ static int read_all(struct vocab *v, yyjson_val *root, yyjson_val *config)
         rc = spell_wordpiece(v);
     s->tokens = v->tokens;
     s->n_tokens = v->n;
+    s->flags = v->flags;
     s->scores = s->model == TOKENIZER_BPE || s->model == TOKENIZER_WORDPIECE ? NULL : v->scores;
     return rc < 0 ? rc : desc__tokenizer_finish(v->d, v->types, v->err);
 }

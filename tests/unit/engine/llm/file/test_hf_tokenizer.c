@@ -13,6 +13,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "engine/llm/file/hf_priv.h"
+#include "text/normal.h"
 
 static struct model_desc d;
 static struct error err;
@@ -136,10 +137,13 @@ static void unigram(void **state)
     assert_int_equal(d.tokenizer.n_tokens, 5);
     assert_true(d.tokenizer.scores[4] == -3.5f);
     assert_true(token_is(3, "<unk>", TOKEN_UNKNOWN) && token_is(4, "\xe2\x96\x81the", TOKEN_NORMAL));
-    assert_int_equal(d.tokenizer.charsmap.n, 4);
-    assert_memory_equal(d.tokenizer.charsmap.p, "\0\1\2\xff", 4);
-    assert_true(d.tokenizer.add_bos && d.tokenizer.add_eos && d.tokenizer.add_space_prefix &&
-                d.tokenizer.remove_extra_whitespaces);
+    assert_int_equal(d.tokenizer.n_normal, 2);
+    assert_int_equal(d.tokenizer.normal[0].kind, NORMAL_CHARSMAP);
+    assert_int_equal(d.tokenizer.normal[0].a.n, 4);
+    assert_memory_equal(d.tokenizer.normal[0].a.p, "\0\1\2\xff", 4);
+    assert_int_equal(d.tokenizer.normal[1].kind, NORMAL_REPLACE_RUNS);
+    assert_true(str_eqz(d.tokenizer.normal[1].b, " "));
+    assert_true(d.tokenizer.add_bos && d.tokenizer.add_eos && d.tokenizer.add_space_prefix && d.tokenizer.split_words);
     assert_int_equal(d.tokenizer.bos, 0);
     assert_int_equal(d.tokenizer.eos, 2);
     refused("{\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"a\",0]]}}", "unk_id");
@@ -147,8 +151,13 @@ static void unigram(void **state)
     refused("{\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"A-B\"},\"model\":{\"type\":\"Unigram\","
             "\"vocab\":[[\"a\",0]]}}",
             "not base64");
-    refused("{\"normalizer\":{\"type\":\"NFKC\"},\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}",
-            "\"NFKC\" is not supported");
+    refused("{\"normalizer\":{\"type\":\"NFKQ\"},\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}",
+            "\"NFKQ\" is not supported");
+    refused("{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a+\"},\"content\":\"\"},"
+            "\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}",
+            "the pattern \"a+\"");
+    refused("{\"pre_tokenizer\":{\"type\":\"Digits\"},\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0]]}}",
+            "\"Digits\" is not supported");
 }
 
 static void wordpiece(void **state)
@@ -156,7 +165,8 @@ static void wordpiece(void **state)
     (void)state;
     const char *text =
         "{\"normalizer\":{\"type\":\"BertNormalizer\",\"lowercase\":false,\"strip_accents\":null},"
-        "\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\",2],\"cls\":[\"[CLS]\",1]},"
+        "\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"post_processor\":{\"type\":\"BertProcessing\",\"sep\":[\"[SEP]\","
+        "2],\"cls\":[\"[CLS]\",1]},"
         "\"added_tokens\":[{\"id\":1,\"content\":\"[CLS]\",\"special\":true},{\"id\":2,\"content\":\"[SEP]\",\"special\":true}]"
         ","
         "\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,\"[CLS]\":1,\"[SEP]\":2,\"Cat\":3,"
@@ -167,10 +177,19 @@ static void wordpiece(void **state)
                                                                 "Cat",
                                                                 TOKEN_NORMAL));
     assert_true(token_is(4, "s", TOKEN_NORMAL) && token_is(5, "\xe2\x96\x81##", TOKEN_NORMAL));
-    assert_true(!d.tokenizer.lowercase && !d.tokenizer.strip_accents && d.tokenizer.add_bos && d.tokenizer.add_eos);
+    assert_int_equal(d.tokenizer.n_normal, 2);
+    assert_int_equal(d.tokenizer.normal[0].kind, NORMAL_BERT_CLEAN);
+    assert_int_equal(d.tokenizer.normal[1].kind, NORMAL_BERT_CJK);
+    assert_true(d.tokenizer.add_bos && d.tokenizer.add_eos);
     assert_int_equal(d.tokenizer.cls, 1);
     assert_int_equal(d.tokenizer.sep, 2);
     assert_int_equal(d.tokenizer.unk, 0);
+    refused("{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"[UNK]\":0}}}", "BertPreTokenizer");
+    refused("{\"pre_tokenizer\":{\"type\":\"Whitespace\"},\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"[UNK]\":0}}}",
+            "\"Whitespace\" is not supported");
+    refused("{\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"},\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"[UNK]\":0},"
+            "\"max_input_chars_per_word\":0}}",
+            "max_input_chars_per_word");
 }
 
 static void templates_and_ends(void **state)
@@ -209,10 +228,10 @@ static void hostile(void **state)
             "\"id\" and \"content\"");
     refused("{\"added_tokens\":[{\"id\":0,\"content\":\"b\"}],\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}",
             "given to two tokens");
-    refused("{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"b\"},\"model\":{\"type\":"
+    refused("{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a*\"},\"content\":\"b\"},\"model\":{\"type\":"
             "\"BPE\",\"vocab\":{\"a\":0},"
             "\"merges\":[]}}",
-            "replaces something else");
+            "the pattern \"a*\"");
 }
 
 int main(void)

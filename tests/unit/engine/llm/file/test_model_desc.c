@@ -14,6 +14,7 @@
 
 #include "base/size.h"
 #include "base/status.h"
+#include "text/normal.h"
 #include "engine/llm/file/model_desc.h"
 #include "os/dir.h"
 
@@ -166,7 +167,7 @@ static void other_facts(void **state)
     assert_int_equal(d->tokenizer.model, TOKENIZER_WORDPIECE);
     assert_int_equal(d->tokenizer.cls, 2);
     assert_int_equal(d->tokenizer.sep, 3);
-    assert_true(d->tokenizer.lowercase && d->tokenizer.strip_accents && d->tokenizer.add_bos && d->tokenizer.add_eos);
+    assert_true(d->tokenizer.n_normal == 5 && d->tokenizer.add_bos && d->tokenizer.add_eos);
     model_desc_release(d);
 }
 
@@ -253,7 +254,9 @@ static void same_tokens(const struct tokenizer_spec *g, const struct tokenizer_s
         assert_true(str_eq(g->merges[i], f->merges[i]));
 #define ID(x) assert_int_equal(g->x, f->x)
     ID(bos), ID(eos), ID(eot), ID(eom), ID(unk), ID(sep), ID(pad), ID(cls), ID(mask);
-    ID(add_bos), ID(add_eos), ID(add_space_prefix), ID(lowercase), ID(strip_accents);
+    ID(add_bos), ID(add_eos), ID(add_space_prefix), ID(n_normal);
+    for (size_t i = 0; i < g->n_normal; i++)
+        assert_int_equal(g->normal[i].kind, f->normal[i].kind);
 }
 
 static const char *const archs[] = {"llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "bert"};
@@ -457,7 +460,7 @@ static void hostile_folder(void **state)
     folder_refused("llama", "tokenizer.json", "\"id\":296", "\"id\":295", bad, "given to two tokens");
     folder_refused("bert", "tokenizer.json", "subword_prefix\":\"##\"", "subword_prefix\":\"__\"", no,
                    "continuing_subword_prefix");
-    folder_refused("bert", "tokenizer.json", "\"BertNormalizer\"", "\"Nmt\"", no, "\"Nmt\" is not supported");
+    folder_refused("bert", "tokenizer.json", "\"BertNormalizer\"", "\"Zap\"", no, "\"Zap\" is not supported");
     folder_refused("gemma3", "config.json", "\"eos_token_id\": 1", "\"eos_token_id\": 5000", bad, "eos_token_id");
 }
 

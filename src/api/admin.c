@@ -13,7 +13,7 @@ void api__metrics(struct api *a, struct http_request *r, struct api_call *call)
     api__render_engines(a, &out);
     if (atomic_load_explicit(&a->triton_metrics, memory_order_relaxed))
         api__render_triton(a, &out);
-    struct slice body = api__slice_from_buf(&out);
+    struct slice body = slice_take(&out);
     if (!body.p) {
         http_reply_error(r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
         return;

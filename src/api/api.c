@@ -232,28 +232,9 @@ uint64_t api_in_flight(const struct api *a)
     return atomic_load_explicit(&a->in_flight, memory_order_relaxed);
 }
 
-static void free_moved(struct slab *s)
-{
-    free(s->data);
-    free(s);
-}
-
-struct slice api__slice_from_buf(struct buf *b)
-{
-    struct slab *s = b->failed || !b->p ? NULL : malloc(sizeof *s);
-    if (!s) {
-        buf_release(b);
-        return (struct slice){0};
-    }
-    *s = (struct slab){.free_fn = free_moved, .cap = b->cap, .n = b->n, .data = (uint8_t *)b->p};
-    atomic_init(&s->refs, 1);
-    buf_init(b);
-    return (struct slice){s->data, s->n, s};
-}
-
 void api__reply_json(struct http_request *r, int http_status, struct buf *body)
 {
-    struct slice s = api__slice_from_buf(body);
+    struct slice s = slice_take(body);
     if (!s.p) {
         http_reply_error(r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
         return;

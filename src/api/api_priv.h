@@ -92,8 +92,6 @@ void api__merge_metrics(const struct str *texts, size_t n, struct buf *out);
 
 /* Reply with `body`, which is released. A failed (out of memory) body becomes 503. */
 void api__reply_json(struct http_request *r, int http_status, struct buf *body);
-/* Move a buffer's bytes into a slab-owned slice without copying; the buffer is empty afterwards. p == NULL: out of memory. */
-struct slice api__slice_from_buf(struct buf *b);
 /* Seconds for Retry-After, 0: none. A full queue: how long `v` (may be NULL) has to work on what it holds, 1 to 60; what passes by
  * itself soon: 1. */
 uint32_t api__retry_after_s(int status, struct model_version *v);

@@ -228,7 +228,7 @@ int api__infer_encode(struct infer_call *c, struct error *err)
         buf_release(&head);
         return rc;
     }
-    e->slices[0] = api__slice_from_buf(&head);
+    e->slices[0] = slice_take(&head);
     if (!e->slices[0].p) {
         for (size_t i = 1; i <= e->n_slices; i++)
             slice_release(&e->slices[i]);

@@ -181,3 +181,22 @@ void slab_unref(struct slab *s)
     else
         free(s);
 }
+
+static void free_taken(struct slab *s)
+{
+    free(s->data);
+    free(s);
+}
+
+struct slice slice_take(struct buf *b)
+{
+    struct slab *s = b->failed || !b->p ? NULL : malloc(sizeof *s);
+    if (!s) {
+        buf_release(b);
+        return (struct slice){0};
+    }
+    *s = (struct slab){.free_fn = free_taken, .cap = b->cap, .n = b->n, .data = (uint8_t *)b->p};
+    atomic_init(&s->refs, 1);
+    buf_init(b);
+    return (struct slice){s->data, s->n, s};
+}

@@ -83,6 +83,9 @@ static inline struct slice slice_borrow(const void *p, size_t n)
 {
     return (struct slice){p, n, NULL};
 }
+/* Move a buffer's bytes into a slab of their own without copying; the buffer is empty afterwards. p == NULL: the buffer had failed,
+ * was empty, or there is no memory. */
+struct slice slice_take(struct buf *b);
 static inline void slice_release(struct slice *s)
 {
     slab_unref(s->owner);

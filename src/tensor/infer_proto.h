@@ -38,14 +38,17 @@ struct infer_proto_reply {
     size_t n_params;
     const struct tensor *const *outputs; /* [n_outputs] */
     size_t n_outputs;
+    size_t copy_bytes; /* outputs of more bytes than this go by reference; SIZE_MAX: all are copied */
 };
 
+/* What is copied rather than sent as a piece of its own: the piece costs more. */
+#define INFER_PROTO_COPY_BYTES 2048
+
 /* Append the message to slices[0..*n_slices), which has room for 1 + 2 * n_outputs, with references of the caller's own: the text
- * parts, and between them the outputs' bytes, by reference when they are more than INFER_PROTO_COPY_BYTES. `front` bytes before the
+ * parts, and between them the outputs' bytes, by reference when they are more than copy_bytes. `front` bytes before the
  * message are left for the caller, who finds them at *head[0..front): the prefix of a frame, or the key of a message around it.
  * *message_bytes is the message's length without them. STATUS_NOMEM, STATUS_TOO_LARGE: more than 2 GiB, which no protobuf reader
  * takes. On error nothing is held. Pure; any thread. */
-#define INFER_PROTO_COPY_BYTES 2048
 int infer_proto_encode(const struct infer_proto_reply *r, size_t front, struct slice *slices, size_t *n_slices, uint8_t **head,
                        size_t *message_bytes, struct error *err) MUST_CHECK;
 

@@ -67,7 +67,7 @@ static size_t append_raw(struct buf *b, const struct infer_proto_reply *r, size_
         pb_append_tag(b, REPLY_RAW, PB_LEN);
         pb_append_varint(b, data->n);
         cut[i] = b->n;
-        if (data->n > INFER_PROTO_COPY_BYTES)
+        if (data->n > r->copy_bytes)
             apart += data->n;
         else
             buf_append(b, data->p, data->n);
@@ -81,7 +81,7 @@ static size_t interleave(const struct infer_proto_reply *r, const struct slice *
     size_t n = 0, at = 0;
     for (size_t i = 0; i < r->n_outputs; i++) {
         struct slice data = r->outputs[i]->data;
-        if (data.n <= INFER_PROTO_COPY_BYTES)
+        if (data.n <= r->copy_bytes)
             continue;
         slices[n++] = (struct slice){all->p + at, cut[i] - at, slab_ref(all->owner)};
         if (data.owner)

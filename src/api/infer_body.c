@@ -1,40 +1,40 @@
-/* infer_body.c: a KServe inference's bytes: headers and body to tensors, and output tensors to the reply's slices.
+/* infer_body.c: POST /v2/models/{m}[/versions/{v}]/infer: a KServe inference's bytes: headers and body to tensors, and output tensors
+ * to the reply's slices.
  *
  * The body is decoded where it lies: binary inputs are slices of the received slab, and binary outputs go out as slices of the
  * engine's buffers. All of a call's memory is in its request's arena. */
 #include <stdio.h>
-#include <string.h>
 
 #include "api/infer_priv.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "model/registry.h"
-#include "tensor/classification.h"
+#include "tensor/infer_json_encode.h"
 
-#define NS_PER_MS 1000000u
-#define NS_PER_US 1000u
+/* Outputs of one reply, in the order the client named them, else in the contract's. */
+struct encoding {
+    struct infer_json_reply_output *outputs; /* [n] */
+    struct tensor *tops;                     /* [n]: classification results that outputs point to; zero elsewhere */
+    struct slice *slices;                    /* [1 + n]: JSON head, then binary tails */
+    size_t n, n_slices, header_bytes;        /* n_slices: with the head once it is there; the tails alone after an error */
+};
 
-/* About a quarter of a millisecond of work each, on a machine that reads a gigabyte of numbers a second and writes half of it. */
-#define LONG_JSON_BYTES   (256u << 10) /* JSON text of a request */
-#define LONG_OUTPUT_BYTES (32u << 10)  /* tensors to be written as JSON: three times as much text */
-#define LONG_BODY_BYTES   (4u << 20)   /* any body: strings in it are checked one by one */
+struct http_infer {
+    struct infer_call base;
+    bool raw_json; /* a raw request that asked for a JSON answer by Accept */
+    struct encoding encoding;
+};
 
-/* ---- headers ---- */
-
-/* A header that decides what the request means. Two of them are two readings, and a proxy in front may have checked the other one. */
-static int header_once(const struct http_request *r, const char *name, struct str *out, struct error *err)
+static struct http_infer *http_infer_of(const struct infer_call *c)
 {
-    uint32_t seen = 0;
-    *out = (struct str){0};
-    for (size_t i = 0; i < r->n_headers; i++) {
-        if (!str_ieqz(r->headers[i].name, name))
-            continue;
-        if (seen++)
-            return error_set(err, STATUS_INVALID, "the header %s is there more than once; send it once", name);
-        *out = r->headers[i].value;
-    }
-    return 0;
+    return CONTAINER_OF(c, struct http_infer, base);
 }
+
+static int no_memory(struct error *err)
+{
+    return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
+}
+
+/* ---- decode ---- */
 
 /* What a body may call itself. curl -d sends the form type and Triton takes it; a multipart or text body is a mistake. */
 static int check_content_type(const struct http_request *r, struct error *err)
@@ -42,7 +42,7 @@ static int check_content_type(const struct http_request *r, struct error *err)
     static const char *const accepted[] = {"application/json", "application/octet-stream", "application/x-www-form-urlencoded",
                                            "application/vnd.kserve+json"};
     struct str rest, type;
-    int rc = header_once(r, "Content-Type", &rest, err);
+    int rc = api__header_once(r, "Content-Type", &rest, err);
     if (rc || !rest.n)
         return rc;
     str_cut(&rest, ';', &type);
@@ -54,32 +54,6 @@ static int check_content_type(const struct http_request *r, struct error *err)
                      "content type \"%.*s\" is not accepted; use application/json or application/octet-stream", STR_ARG(type));
 }
 
-int api__infer_deadline(struct infer_call *c, struct error *err)
-{
-    const struct http_request *r = c->request;
-    struct str h;
-    uint64_t ms, until = SCHED_NEVER, at;
-    int rc = header_once(r, "x-inferd-timeout-ms", &h, err);
-    if (rc)
-        return rc;
-    if (h.p) {
-        if (!str_to_u64(h, &ms) || ms == 0)
-            return error_set(err, STATUS_INVALID,
-                             "header x-inferd-timeout-ms \"%.*s\": expected a whole number of milliseconds from 1", STR_ARG(h));
-        if (!__builtin_mul_overflow(ms, NS_PER_MS, &at) && !__builtin_add_overflow(at, r->received_ns, &at))
-            until = at;
-    }
-    c->inf.deadline_ns = until;
-    return 0;
-}
-
-/* ---- decode ---- */
-
-static int no_memory(struct error *err)
-{
-    return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
-}
-
 /* The body is the whole of the only input; the answer is binary unless Accept asks for JSON. */
 static int decode_raw(struct infer_call *c, struct slice body, struct error *err)
 {
@@ -89,128 +63,62 @@ static int decode_raw(struct infer_call *c, struct slice body, struct error *err
                          "a raw request (Inference-Header-Content-Length: 0) needs a model with one input; this one has %zu",
                          k->n_inputs);
     struct str accept = http_header_get(c->request, "accept");
-    c->raw_json = str_ieqz(accept, "application/json");
+    http_infer_of(c)->raw_json = str_ieqz(accept, "application/json");
     bool batched = model_version_max_batch(c->version) > 0;
     return infer_json_raw(k->inputs[0].name, k->inputs[0].dtype, &k->inputs[0].shape, batched, body, c->request->arena, &c->in,
                           err);
 }
 
-static int unknown_output(const struct infer_call *c, struct str name, struct error *err)
-{
-    const struct engine_contract *k = model_version_contract(c->version);
-    char known[256];
-    size_t n = 0;
-    known[0] = 0;
-    for (size_t i = 0; i < k->n_outputs && n < sizeof known - 1; i++)
-        n += (size_t)snprintf(known + n, sizeof known - n, "%s\"%.*s\"", i ? ", " : "", STR_ARG(k->outputs[i].name));
-    return error_set(err, STATUS_INVALID, "unknown output \"%.*s\" for model \"%.*s\"; it has %s", STR_ARG(name),
-                     STR_ARG(model_version_model(c->version)), known);
-}
-
-/* Requested outputs -> the wanted set, in contract order. */
-static int map_outputs(struct infer_call *c, struct error *err)
-{
-    const struct engine_contract *k = model_version_contract(c->version);
-    if (!c->in.n_outputs)
-        return 0;
-    bool *wanted = arena_array(c->request->arena, k->n_outputs, sizeof *wanted);
-    size_t *index = arena_array(c->request->arena, c->in.n_outputs, sizeof *index);
-    if (!wanted || !index)
-        return no_memory(err);
-    for (size_t i = 0; i < c->in.n_outputs; i++) {
-        size_t at = 0;
-        while (at < k->n_outputs && !str_eq(k->outputs[at].name, c->in.outputs[i].name))
-            at++;
-        if (at == k->n_outputs)
-            return unknown_output(c, c->in.outputs[i].name, err);
-        wanted[at] = true;
-        index[i] = at;
-    }
-    c->inf.wanted = wanted;
-    c->output_index = index;
-    return 0;
-}
-
-/* Move the decoded tensors into an array with room for the whole contract, and make one for the outputs. */
-static int place_tensors(struct infer_call *c, struct error *err)
-{
-    const struct engine_contract *k = model_version_contract(c->version);
-    struct arena *arena = c->request->arena;
-    c->inf.inputs = arena_array(arena, MAX_OF(k->n_inputs, c->in.n_inputs), sizeof *c->inf.inputs);
-    c->inf.outputs = arena_array(arena, k->n_outputs, sizeof *c->inf.outputs);
-    if (!c->inf.inputs || !c->inf.outputs)
-        return no_memory(err);
-    if (c->in.n_inputs)
-        memcpy(c->inf.inputs, c->in.inputs, c->in.n_inputs * sizeof *c->inf.inputs);
-    c->inf.n_inputs = c->in.n_inputs;
-    c->in.n_inputs = 0; /* their references belong to inf now */
-    return 0;
-}
-
-int api__infer_decode(struct infer_call *c, struct error *err)
+static int decode(struct infer_call *c, struct error *err)
 {
     struct http_request *r = c->request;
     struct str json, header;
     struct slice tail;
     int rc = check_content_type(r, err);
     if (rc == 0)
-        rc = header_once(r, "Inference-Header-Content-Length", &header, err);
+        rc = api__header_once(r, "Inference-Header-Content-Length", &header, err);
     if (rc == 0)
         rc = infer_json_split(header, r->body, &json, &tail, err);
     if (rc == 0)
         rc = header.p && !json.n ? decode_raw(c, tail, err) : infer_json_decode(json, tail, r->arena, NULL, &c->in, err);
     if (rc == 0)
-        rc = map_outputs(c, err);
-    if (rc == 0)
-        rc = place_tensors(c, err);
-    /* What the KServe timeout means is the model's policy to say, which also knows its default: model/infer.c takes the least. */
-    uint64_t us = c->in.timeout_us;
-    c->inf.timeout_ns = us && us < UINT64_MAX / NS_PER_US ? us * NS_PER_US : 0;
-    c->inf.priority = c->in.priority;
+        rc = api__infer_bind(c, err);
     return rc;
 }
 
-bool api__infer_decode_is_long(const struct infer_call *c)
+static bool decode_is_long(const struct infer_call *c)
 {
     const struct http_request *r = c->request;
     struct str header = http_header_get(r, "Inference-Header-Content-Length");
     uint64_t json = r->body.n;
     if (header.p && !str_to_u64(header, &json))
         json = 0; /* refused at once */
-    return json > LONG_JSON_BYTES || r->body.n > LONG_BODY_BYTES;
+    return json > INFER_LONG_TEXT_BYTES || r->body.n > INFER_LONG_BODY_BYTES;
 }
 
 /* ---- encode ---- */
 
-/* Output `i` of the reply: the tensor itself, or its top classes. */
-static int select_output(struct infer_call *c, struct encoding *e, size_t i, struct error *err)
+static bool is_binary(const struct http_infer *h, size_t i)
 {
-    const struct infer_json_output *asked = c->in.n_outputs ? &c->in.outputs[i] : NULL;
-    size_t index = asked ? c->output_index[i] : i, n_labels = 0;
-    struct tensor *t = &c->inf.outputs[index];
-    t->name = model_version_contract(c->version)->outputs[index].name;
-    e->outputs[i] = (struct infer_json_reply_output){t, !c->raw_json && (asked ? asked->binary : c->in.binary_output)};
-    if (!asked || !asked->classification)
-        return 0;
-    const struct str *labels = model_version_labels(c->version, index, &n_labels);
-    e->outputs[i].tensor = &e->tops[i];
-    return classification_top(t, model_version_max_batch(c->version) > 0, asked->classification, labels, n_labels, &e->tops[i],
-                              err);
+    const struct infer_json *in = &h->base.in;
+    return !h->raw_json && (in->n_outputs ? in->outputs[i].binary : in->binary_output);
 }
 
-int api__infer_encode(struct infer_call *c, struct error *err)
+static int encode(struct infer_call *c, struct error *err)
 {
-    struct arena *arena = c->request->arena;
-    struct encoding *e = &c->encoding;
-    e->n = c->in.n_outputs ? c->in.n_outputs : model_version_contract(c->version)->n_outputs;
-    e->outputs = arena_array(arena, e->n, sizeof *e->outputs);
-    e->tops = arena_array(arena, e->n, sizeof *e->tops);
-    e->slices = arena_array(arena, e->n + 1, sizeof *e->slices);
+    struct http_infer *h = http_infer_of(c);
+    struct encoding *e = &h->encoding;
+    e->n = api__infer_outputs(c);
+    e->outputs = arena_array(c->arena, e->n, sizeof *e->outputs);
+    e->tops = arena_array(c->arena, e->n, sizeof *e->tops);
+    e->slices = arena_array(c->arena, e->n + 1, sizeof *e->slices);
     if (!e->outputs || !e->tops || !e->slices)
         return no_memory(err);
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < e->n; i++)
-        rc = select_output(c, e, i, err);
+    for (size_t i = 0; rc == 0 && i < e->n; i++) {
+        e->outputs[i].binary = is_binary(h, i);
+        rc = api__infer_output(c, i, &e->tops[i], &e->outputs[i].tensor, err);
+    }
     struct infer_json_reply reply = {
         .model_name = model_version_model(c->version),
         .model_version = model_version_version(c->version),
@@ -238,14 +146,70 @@ int api__infer_encode(struct infer_call *c, struct error *err)
     return 0;
 }
 
-bool api__infer_encode_is_long(const struct infer_call *c)
+static bool encode_is_long(const struct infer_call *c)
 {
-    size_t n = c->in.n_outputs ? c->in.n_outputs : model_version_contract(c->version)->n_outputs, bytes = 0;
-    for (size_t i = 0; i < n; i++) {
-        const struct infer_json_output *asked = c->in.n_outputs ? &c->in.outputs[i] : NULL;
-        bool binary = asked ? asked->binary : c->in.binary_output;
-        if (!binary || c->raw_json || (asked && asked->classification))
-            bytes += c->inf.outputs[asked ? c->output_index[i] : i].data.n;
+    size_t n = api__infer_outputs(c), bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!is_binary(http_infer_of(c), i) || (c->in.n_outputs && c->in.outputs[i].classification))
+            bytes += c->inf.outputs[c->in.n_outputs ? c->output_index[i] : i].data.n;
+    return bytes > INFER_LONG_OUTPUT_BYTES;
+}
+
+/* ---- the end ---- */
+
+static void reply(struct infer_call *c)
+{
+    struct http_request *r = c->request;
+    const struct encoding *e = &http_infer_of(c)->encoding;
+    char length[24];
+    struct http_header headers[2] = {{STR("x-request-id"), r->request_id}};
+    size_t n = 1;
+    if (e->header_bytes) {
+        int len = snprintf(length, sizeof length, "%zu", e->header_bytes);
+        headers[n++] = (struct http_header){STR("Inference-Header-Content-Length"), {length, (size_t)len}};
     }
-    return bytes > LONG_OUTPUT_BYTES;
+    http_reply(r, 200, e->header_bytes ? "application/octet-stream" : "application/json", headers, n, e->slices, e->n_slices);
+}
+
+static void fail(struct infer_call *c, int status, const char *text, uint32_t retry_after_s)
+{
+    http_reply_error(c->request, status, text, retry_after_s);
+}
+
+static const struct infer_protocol http_protocol = {
+    .label = MODEL_PROTOCOL_HTTP,
+    .decode = decode,
+    .decode_is_long = decode_is_long,
+    .encode = encode,
+    .encode_is_long = encode_is_long,
+    .reply = reply,
+    .fail = fail,
+};
+
+void api__infer(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct error err = {0};
+    uint64_t deadline_ns;
+    struct model_version *v = api__find(a, r, call);
+    if (!v)
+        return;
+    struct http_infer *h = ARENA_NEW(r->arena, struct http_infer);
+    int rc = h ? api__header_deadline(r, r->received_ns, &deadline_ns, &err) : no_memory(&err);
+    if (rc < 0) {
+        model_version_record(v, MODEL_PROTOCOL_HTTP, rc, &call->times);
+        model_version_unref(v);
+        call->status = rc;
+        api__reply_error(r, rc, &err);
+        return;
+    }
+    h->base.protocol = &http_protocol;
+    h->base.request = r;
+    h->base.call = call;
+    h->base.arena = r->arena;
+    h->base.version = v;
+    h->base.received_ns = r->received_ns;
+    h->base.deadline_ns = deadline_ns;
+    call->infer = &h->base;
+    r->log_version = model_version_version(v);
+    api__infer_start(&h->base);
 }

@@ -129,7 +129,8 @@ static int read_dims(struct tensor *t, const struct pb_field *f, struct error *e
         if (!alone && !pb_varint(&p, end, &v))
             return error_set(err, STATUS_INVALID, "input '%.*s': a number of its shape is cut off", NAME_ARG(t->name));
         if (t->shape.rank == TENSOR_RANK_MAX)
-            return error_set(err, STATUS_INVALID, "input '%.*s' has more than %d dimensions", NAME_ARG(t->name), TENSOR_RANK_MAX);
+            return error_set(err, STATUS_INVALID, "input '%.*s' has more than %d dimensions", NAME_ARG(t->name),
+                             TENSOR_RANK_MAX);
         memcpy(&t->shape.dim[t->shape.rank++], &v, sizeof v);
     }
     return 0;
@@ -254,7 +255,8 @@ static int count_fields(struct decoder *d, struct error *err)
     if (rc)
         return rc;
     if (inputs > INFER_JSON_IO_MAX || outputs > INFER_JSON_IO_MAX || d->n_raw > INFER_JSON_IO_MAX)
-        return error_set(err, STATUS_INVALID, "the request has more than %d inputs, outputs or raw contents", INFER_JSON_IO_MAX);
+        return error_set(err, STATUS_INVALID, "the request has more than %d inputs, outputs or raw contents",
+                         INFER_JSON_IO_MAX);
     if (d->n_params > INFER_JSON_PARAMS_MAX)
         return too_many_params(err);
     q->inputs = arena_array(d->arena, inputs, sizeof *q->inputs);
@@ -308,9 +310,10 @@ static int take_data(struct decoder *d, struct error *err)
     struct infer_json *q = &d->out->request;
     int rc = 0;
     if (d->n_raw && d->n_raw != q->n_inputs)
-        return error_set(err, STATUS_INVALID,
-                         "the request has %zu inputs but %zu raw_input_contents; there must be one for each input, in their order",
-                         q->n_inputs, d->n_raw);
+        return error_set(
+            err, STATUS_INVALID,
+            "the request has %zu inputs but %zu raw_input_contents; there must be one for each input, in their order",
+            q->n_inputs, d->n_raw);
     for (size_t i = 0; rc == 0 && i < q->n_inputs; i++)
         rc = d->n_raw ? take_raw(d, i, err)
                       : infer_proto__contents(&q->inputs[i], d->contents[i], d->message.owner, &d->bytes_left, err);

@@ -9,7 +9,16 @@
 #include "tensor/infer_proto_priv.h"
 #include "tensor/tensor_priv.h"
 
-enum { CONTENTS_BOOL = 1, CONTENTS_INT, CONTENTS_INT64, CONTENTS_UINT, CONTENTS_UINT64, CONTENTS_FP32, CONTENTS_FP64, CONTENTS_BYTES };
+enum {
+    CONTENTS_BOOL = 1,
+    CONTENTS_INT,
+    CONTENTS_INT64,
+    CONTENTS_UINT,
+    CONTENTS_UINT64,
+    CONTENTS_FP32,
+    CONTENTS_FP64,
+    CONTENTS_BYTES
+};
 
 static const char *const names[] = {"",
                                     "bool_contents",
@@ -24,10 +33,10 @@ static const char *const names[] = {"",
 static unsigned field_of(enum dtype t)
 {
     static const uint8_t fields[DTYPE_COUNT] = {
-        [DTYPE_BOOL] = CONTENTS_BOOL,     [DTYPE_INT8] = CONTENTS_INT,    [DTYPE_INT16] = CONTENTS_INT,
-        [DTYPE_INT32] = CONTENTS_INT,     [DTYPE_INT64] = CONTENTS_INT64, [DTYPE_UINT8] = CONTENTS_UINT,
-        [DTYPE_UINT16] = CONTENTS_UINT,   [DTYPE_UINT32] = CONTENTS_UINT, [DTYPE_UINT64] = CONTENTS_UINT64,
-        [DTYPE_FP32] = CONTENTS_FP32,     [DTYPE_FP64] = CONTENTS_FP64,   [DTYPE_BYTES] = CONTENTS_BYTES,
+        [DTYPE_BOOL] = CONTENTS_BOOL,   [DTYPE_INT8] = CONTENTS_INT,    [DTYPE_INT16] = CONTENTS_INT,
+        [DTYPE_INT32] = CONTENTS_INT,   [DTYPE_INT64] = CONTENTS_INT64, [DTYPE_UINT8] = CONTENTS_UINT,
+        [DTYPE_UINT16] = CONTENTS_UINT, [DTYPE_UINT32] = CONTENTS_UINT, [DTYPE_UINT64] = CONTENTS_UINT64,
+        [DTYPE_FP32] = CONTENTS_FP32,   [DTYPE_FP64] = CONTENTS_FP64,   [DTYPE_BYTES] = CONTENTS_BYTES,
     };
     return fields[t];
 }
@@ -83,8 +92,8 @@ static int count_contents(struct filler *s, struct str contents, struct error *e
             if (rc)
                 return rc;
         } else if (f.number >= CONTENTS_BOOL && f.number <= CONTENTS_BYTES && !(f.wire == PB_LEN && !f.bytes.n)) {
-            return error_set(err, STATUS_INVALID, "input '%.*s' is %s, whose elements go into %s, but %s came", NAME_ARG(s->t->name),
-                             dtype_name(s->t->dtype), names[s->field], names[f.number]);
+            return error_set(err, STATUS_INVALID, "input '%.*s' is %s, whose elements go into %s, but %s came",
+                             NAME_ARG(s->t->name), dtype_name(s->t->dtype), names[s->field], names[f.number]);
         }
     }
     return rc;
@@ -151,10 +160,11 @@ static int put_field(struct filler *s, const struct pb_field *f, struct error *e
 static int fill(struct filler *s, struct str contents, size_t *bytes_left, struct error *err)
 {
     if (s->bytes > *bytes_left)
-        return error_set(err, STATUS_TOO_LARGE,
-                         "input '%.*s': the typed contents of the request need more memory than one request may take; send them "
-                         "as raw_input_contents",
-                         NAME_ARG(s->t->name));
+        return error_set(
+            err, STATUS_TOO_LARGE,
+            "input '%.*s': the typed contents of the request need more memory than one request may take; send them "
+            "as raw_input_contents",
+            NAME_ARG(s->t->name));
     struct slab *slab = slab_create(s->bytes);
     if (!slab)
         return error_set(err, STATUS_NOMEM, "no memory for input '%.*s'", NAME_ARG(s->t->name));
@@ -180,8 +190,9 @@ int infer_proto__contents(struct tensor *t, struct str contents, struct slab *ow
         return error_set(err, STATUS_INVALID, "input '%.*s': %s has no typed contents; send it as raw_input_contents",
                          NAME_ARG(t->name), dtype_name(t->dtype));
     if (!shape_elements(&t->shape, &elements))
-        return error_set(err, STATUS_INVALID, "input '%.*s': shape %s has a negative dimension or more elements than fit 63 bits",
-                         NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape));
+        return error_set(err, STATUS_INVALID,
+                         "input '%.*s': shape %s has a negative dimension or more elements than fit 63 bits", NAME_ARG(t->name),
+                         shape_format(&t->shape, shape, sizeof shape));
     int rc = count_contents(&s, contents, err);
     if (rc)
         return rc;

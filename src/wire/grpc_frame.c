@@ -6,8 +6,8 @@
 #include "base/size.h"
 #include "base/status.h"
 
-#define FIRST_BYTES   (64u << 10) /* of a message of which nothing has come yet */
-#define GROWTH        4
+#define FIRST_BYTES    (64u << 10) /* of a message of which nothing has come yet */
+#define GROWTH         4
 #define TIMEOUT_DIGITS 8
 
 void grpc_prefix_write(uint8_t *p, bool compressed, uint32_t n)
@@ -40,9 +40,11 @@ int grpc_split(struct slice body, uint64_t limit, struct grpc_message *m, struct
         return rc;
     size_t left = body.n - GRPC_PREFIX_BYTES;
     if (left < length)
-        return error_set(err, STATUS_INVALID, "the request's message has %u bytes by its prefix, but only %zu came", length, left);
+        return error_set(err, STATUS_INVALID, "the request's message has %u bytes by its prefix, but only %zu came", length,
+                         left);
     if (left > length)
-        return error_set(err, STATUS_UNIMPLEMENTED, "%zu bytes follow the request's message; this method takes one", left - length);
+        return error_set(err, STATUS_UNIMPLEMENTED, "%zu bytes follow the request's message; this method takes one",
+                         left - length);
     m->compressed = body.p[0] == 1;
     m->data = (struct slice){body.p + GRPC_PREFIX_BYTES, length, body.owner};
     return 0;
@@ -135,8 +137,7 @@ int grpc_timeout_parse(struct str v, uint64_t *ns, struct error *err)
     static const struct {
         char unit;
         uint64_t ns;
-    } units[] = {{'n', 1},          {'u', 1000},         {'m', 1000000},
-                 {'S', 1000000000}, {'M', 60000000000u}, {'H', 3600000000000u}};
+    } units[] = {{'n', 1}, {'u', 1000}, {'m', 1000000}, {'S', 1000000000}, {'M', 60000000000u}, {'H', 3600000000000u}};
     uint64_t count;
     if (v.n >= 2 && v.n <= TIMEOUT_DIGITS + 1 && str_to_u64((struct str){v.p, v.n - 1}, &count))
         for (size_t i = 0; i < COUNT_OF(units); i++)

@@ -140,7 +140,8 @@ int pb_next(struct pb_reader *r, struct pb_field *f, struct error *err)
 
 static int wrong_wire(const struct pb_field *f, const char *what, const char *takes, struct error *err)
 {
-    static const char *const names[] = {"a varint", "64 fixed bits", "length-delimited", "a group", "a group's end", "32 fixed bits"};
+    static const char *const names[] = {"a varint", "64 fixed bits", "length-delimited",
+                                        "a group",  "a group's end", "32 fixed bits"};
     return error_set(err, STATUS_INVALID, "%s (field %u) was sent as %s, but it is %s", what, f->number, names[f->wire], takes);
 }
 
@@ -158,7 +159,8 @@ int pb_get_string(const struct pb_field *f, const char *what, struct str *out, s
     for (size_t at = 0, n; rc == 0 && at < out->n; at += n) {
         n = str_utf8_at(*out, at);
         if (!n)
-            return error_set(err, STATUS_INVALID, "%s (field %u) is not UTF-8 at byte %zu; a string must be", what, f->number, at);
+            return error_set(err, STATUS_INVALID, "%s (field %u) is not UTF-8 at byte %zu; a string must be", what, f->number,
+                             at);
     }
     return rc;
 }

@@ -30,9 +30,9 @@ struct pb_reader {
 
 struct pb_field {
     uint32_t number;
-    enum pb_wire wire;  /* VARINT, I64, LEN or I32 */
-    uint64_t value;     /* of VARINT, I64, I32 */
-    struct str bytes;   /* of LEN; borrowed from the message */
+    enum pb_wire wire; /* VARINT, I64, LEN or I32 */
+    uint64_t value;    /* of VARINT, I64, I32 */
+    struct str bytes;  /* of LEN; borrowed from the message */
 };
 
 static inline struct pb_reader pb_reader_of(struct str message)

@@ -152,7 +152,8 @@ static void unpacked_contents(void **state)
     static const uint8_t ints[] = "\x0a\1a\x2a\x17\x0a\1A\x12\5INT32\x1a\1\4\x2a\x08\x10\5\x12\2\6\7\x10\x08";
     assert_int_equal(decode(f, ints, sizeof ints - 1), 0);
     assert_memory_equal(f->m.request.inputs[0].data.p, "\5\0\0\0\6\0\0\0\7\0\0\0\x08\0\0\0", 16);
-    static const uint8_t floats[] = "\x0a\1a\x2a\x18\x0a\1A\x12\4""FP32\x18\2\x2a\x0b\x35\0\0\x80\x3f\x32\4\0\0\0\x40";
+    static const uint8_t floats[] = "\x0a\1a\x2a\x18\x0a\1A\x12\4"
+                                    "FP32\x18\2\x2a\x0b\x35\0\0\x80\x3f\x32\4\0\0\0\x40";
     assert_int_equal(decode(f, floats, sizeof floats - 1), 0);
     assert_memory_equal(f->m.request.inputs[0].data.p, "\0\0\x80\x3f\0\0\0\x40", 8);
     /* a run that ends inside a number */
@@ -228,7 +229,8 @@ static void reply_equals_googles(void **state)
     for (size_t i = 0; i < 3000; i++)
         large->data[i] = (uint8_t)(i % 251);
     struct tensor t[3] = {output("SMALL", DTYPE_INT32, 2, 1, 2, small, sizeof small),
-                          output("LARGE", DTYPE_UINT8, 1, 3000, 0, large->data, 3000), output("NONE", DTYPE_FP32, 1, 0, 0, NULL, 0)};
+                          output("LARGE", DTYPE_UINT8, 1, 3000, 0, large->data, 3000),
+                          output("NONE", DTYPE_FP32, 1, 0, 0, NULL, 0)};
     t[1].data.owner = large;
     const struct tensor *outputs[] = {&t[0], &t[1], &t[2]};
     struct infer_param final = {.key = STR("triton_final_response"), .kind = INFER_PARAM_BOOL, .b = false};

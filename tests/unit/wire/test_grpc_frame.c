@@ -178,8 +178,13 @@ static void timeouts(void **state)
     static const struct {
         const char *text;
         uint64_t ns;
-    } good[] = {{"1n", 1},          {"25u", 25000},          {"100m", 100000000},      {"0S", 0},
-                {"3M", 180000000000}, {"2H", 7200000000000}, {"99999999H", UINT64_MAX}};
+    } good[] = {{"1n", 1},
+                {"25u", 25000},
+                {"100m", 100000000},
+                {"0S", 0},
+                {"3M", 180000000000},
+                {"2H", 7200000000000},
+                {"99999999H", UINT64_MAX}};
     static const char *const bad[] = {"", "1", "S", "-1S", "1.5S", "123456789S", "1s", "1 S", "+1S", "1SS"};
     struct error err;
     uint64_t ns;

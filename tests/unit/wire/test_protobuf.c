@@ -160,7 +160,7 @@ static void written_is_read(void **state)
     assert_int_equal(b.n, 3 + 2 + 13 + 9);
     assert_memory_equal(b.p, "\x08\x96\x01\x1a\x0d\1\xff\xff\xff\xff\xff\xff\xff\xff\xff\1\xac\2\x21\0\0\0\0\0\0\xe0\x3f", b.n);
     /* messages of every size around those where the length grows by a byte */
-    for (size_t n = 0; n < 17000; n += n > 300 && n < 16200 ? 97 : 1) {
+    for (size_t n = 0; n<17000; n += n> 300 && n < 16200 ? 97 : 1) {
         buf_clear(&b);
         size_t outer = pb_open_message(&b, 7), inner = pb_open_message(&b, 8);
         for (size_t i = 0; i < n; i++)

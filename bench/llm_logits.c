@@ -1,6 +1,7 @@
 /* llm_logits: the forward pass alone, without the engine: for comparison with other implementations and for raw speed.
  *
  *   bench_llm_logits MODEL.gguf logits OUT THREADS CHUNK ID...  f32[n][n_vocab] logits of every position, teacher-forced
+ *       (an argument --lora FILE.gguf before the ids: with that adapter)
  *   bench_llm_logits MODEL.gguf greedy N THREADS TEXT           N greedy tokens behind TEXT (control tokens are recognised), tokens/s
  *   bench_llm_logits MODEL.gguf tokens FILE SPECIAL             the ids of each text of FILE (texts end in a NUL byte), a line each */
 #include <stdio.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "engine/llm/forward.h"
+#include "engine/llm/lora.h"
 #include "os/clock.h"
 #include "os/dir.h"
 #include "os/file.h"
@@ -20,6 +22,7 @@ struct rig {
     struct tokenizer *tokenizer;
     struct team *team;
     struct forward *forward;
+    struct lora_adapter *adapter; /* or NULL */
     uint32_t table[CTX / KV_TILE_TOK];
 };
 
@@ -50,8 +53,25 @@ static void rig_open(struct rig *r, const char *path, unsigned threads)
         r->table[i] = i;
 }
 
+static void rig_adapt(struct rig *r, const char *path)
+{
+    struct error err = {0};
+    struct lora_desc *d;
+    int fd = -1;
+    char dir[4096];
+    const char *slash = strrchr(path, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    r->adapter = calloc(1, sizeof *r->adapter);
+    if (os_dir_open(dir, &fd, &err) < 0 || lora_desc_open(fd, slash ? slash + 1 : path, r->model->desc, &d, &err) < 0 ||
+        lora_adapter_fill(r->adapter, d, r->model->k, &err) < 0 || forward_lora_prepare(r->forward, d->max_rank, 1, &err) < 0)
+        die(&err);
+    lora_desc_release(d);
+    os_close(fd);
+}
+
 static void rig_close(struct rig *r)
 {
+    lora_adapter_destroy(r->adapter);
     forward_destroy(r->forward);
     llm_model_destroy(r->model);
     team_destroy(r->team);
@@ -63,7 +83,8 @@ static void write_logits(struct rig *r, const char *out, uint32_t chunk, const i
     FILE *f = fopen(out, "wb");
     for (uint32_t at = 0; f && at < n; at += chunk) {
         uint32_t m = n - at < chunk ? n - at : chunk;
-        struct forward_item item = {.tokens = ids + at, .first = at, .n = m, .table = r->table, .n_logits = m};
+        struct forward_item item = {
+            .tokens = ids + at, .first = at, .n = m, .table = r->table, .n_logits = m, .lora = r->adapter};
         forward_run(r->forward, &item, 1);
         for (uint32_t i = 0; i < m; i++)
             fwrite(forward_logits(r->forward, i), sizeof(float), r->model->h->n_vocab, f);
@@ -131,11 +152,14 @@ int main(int argc, char **argv)
 {
     struct rig r = {0};
     if (argc >= 7 && strcmp(argv[2], "logits") == 0) {
-        uint32_t n = (uint32_t)argc - 6;
+        int from = argc > 8 && strcmp(argv[6], "--lora") == 0 ? 8 : 6;
+        uint32_t n = (uint32_t)(argc - from);
         int32_t *ids = calloc(n, sizeof *ids);
         for (uint32_t i = 0; ids && i < n; i++)
-            ids[i] = atoi(argv[6 + i]);
+            ids[i] = atoi(argv[from + (int)i]);
         rig_open(&r, argv[1], (unsigned)atoi(argv[4]));
+        if (from == 8)
+            rig_adapt(&r, argv[7]);
         write_logits(&r, argv[3], (uint32_t)atoi(argv[5]), ids, n);
         free(ids);
     } else if (argc == 6 && strcmp(argv[2], "greedy") == 0) {

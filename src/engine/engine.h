@@ -188,7 +188,12 @@ struct engine_ops {
     int (*submit)(struct engine_model *m, const struct token_request *req, uint64_t *id, struct error *err);
     /* Ends with one final event (DONE with CANCELLED, or whatever won the race). Any thread; unknown ids are ignored. */
     void (*cancel_id)(struct engine_model *m, uint64_t id);
+    /* Load the adapter `path` (a file, or a folder; beneath dir_fd) as `name`. CONFLICT: loaded or being loaded already; EXHAUSTED: the
+     * engine's limit on adapters or their memory (text has the numbers); INVALID, UNIMPLEMENTED: it doesn't fit the model. Blocks on the
+     * disk; any thread but an I/O thread. */
     int (*adapter_load)(struct engine_model *m, struct str name, int dir_fd, const char *path, struct error *err);
+    /* New requests don't find it from now on; those that use it go on, and its memory is freed with the last of them. NOT_FOUND. Doesn't
+     * block; any thread. */
     int (*adapter_unload)(struct engine_model *m, struct str name, struct error *err);
     /* Text <-> tokens; any thread. tokens: malloc'ed array that the caller frees. */
     int (*tokenize)(struct engine_model *m, struct str text, bool special, int32_t **tokens, size_t *n, struct error *err);

@@ -149,6 +149,7 @@ static void unload(struct engine_model *m)
         os_mutex_unlock(&m->lock);
         os_thread_join(&m->thread);
     }
+    llm_adapters_release(m);
     step_destroy(m->step);
     blocks_destroy(m->blocks);
     sampler_destroy(m->sampler);
@@ -171,6 +172,8 @@ static void unload(struct engine_model *m)
 static int build(struct engine_model *m, const struct engine_load *spec, struct error *err)
 {
     int rc = llm_options_read(spec->options, spec->n_options, &m->options, err);
+    m->adapters.max_n = (uint32_t)m->options.max_adapters;
+    m->adapters.max_bytes = m->options.adapter_bytes;
     if (rc == 0)
         rc = open_weights(m, spec, err);
     if (rc == 0)
@@ -239,7 +242,12 @@ static const struct engine_contract *contract(const struct engine_model *m)
 
 static void memory(const struct engine_model *m, struct engine_memory *out)
 {
-    *out = (struct engine_memory){.weights_bytes = m->weights->bytes, .scratch_bytes = (uint64_t)m->kv_bytes + m->buffer_bytes};
+    struct engine_model *mine = (struct engine_model *)m; /* the lock is the only thing written */
+    os_mutex_lock(&mine->lock);
+    uint64_t adapters = m->adapters.bytes, buffers = m->adapters_prepared ? forward_lora_bytes(m->forward) : 0;
+    os_mutex_unlock(&mine->lock);
+    *out = (struct engine_memory){.weights_bytes = m->weights->bytes + adapters,
+                                  .scratch_bytes = (uint64_t)m->kv_bytes + m->buffer_bytes + buffers};
 }
 
 /* ---- requests ---- */
@@ -338,6 +346,8 @@ const struct engine_ops engine_llm = {
     .memory = memory,
     .submit = submit,
     .cancel_id = cancel_id,
+    .adapter_load = llm_adapter_load,
+    .adapter_unload = llm_adapter_unload,
     .tokenize = tokenize,
     .detokenize = detokenize,
     .progress = progress,

@@ -12,6 +12,7 @@
 #include "base/list.h"
 #include "engine/llm/forward.h"
 #include "engine/llm/llm.h"
+#include "engine/llm/lora.h"
 #include "engine/llm/sampler.h"
 #include "engine/llm/step.h"
 #include "os/thread.h"
@@ -26,6 +27,7 @@ struct llm_options {
     double kv_cache_share;   /* of the memory that is left after the weights */
     enum kv_type kv_type;
     uint64_t max_seqs, max_waiting, max_step_tok, target_step_ms;
+    uint64_t max_adapters, max_adapter_rank, adapter_bytes;
     char kernels[16]; /* "": the best */
 };
 
@@ -89,7 +91,8 @@ struct request {
     void (*on_event)(void *ctx, const struct token_event *ev);
     void *ctx;
     _Atomic bool cancelled;
-    bool forked; /* the other choices have been started from the first */
+    bool forked;                  /* the other choices have been started from the first */
+    struct lora_adapter *adapter; /* NULL: the base; held until the request is destroyed */
     struct arena arena;
     struct choice *choices; /* [params.n] */
 };
@@ -124,13 +127,15 @@ struct engine_model {
     int32_t *eog; /* all end-of-generation ids of the vocabulary */
     size_t n_eog;
 
-    struct os_mutex lock; /* RANK_ENGINE: incoming, live's links, n_unstarted, next_id, closing, stats */
+    struct os_mutex lock; /* RANK_ENGINE: incoming, live's links, n_unstarted, next_id, closing, stats, adapters */
     struct os_cond wake;
     struct list incoming, live;
     uint32_t n_unstarted; /* requests that have not begun to run: what max_waiting bounds */
     uint64_t next_id;
     bool closing;
     struct llm_stats stats;
+    struct lora_set adapters;
+    bool adapters_prepared; /* the forward pass has its buffers for them */
     _Atomic uint64_t steps;
     _Atomic uint32_t n_requests; /* incoming and live */
     struct os_thread thread;
@@ -144,6 +149,18 @@ struct engine_model {
     float *logits_copy;             /* [n_vocab]: choices that share a first distribution */
     struct buf text;                /* of one event */
 };
+
+/* ---- adapters.c ---- */
+
+/* The slots of engine_ops. */
+int llm_adapter_load(struct engine_model *m, struct str name, int dir_fd, const char *path, struct error *err) MUST_CHECK;
+int llm_adapter_unload(struct engine_model *m, struct str name, struct error *err) MUST_CHECK;
+/* The adapter of that name, held for a request; empty: none. NOT_FOUND names it. Takes the lock. */
+int llm_adapter_hold(struct engine_model *m, struct str name, struct lora_adapter **out, struct error *err) MUST_CHECK;
+/* Give it back; the last one of an unloaded adapter frees it. NULL accepted. Takes the lock. */
+void llm_adapter_drop(struct engine_model *m, struct lora_adapter *a);
+/* All of them, when no request is left. */
+void llm_adapters_release(struct engine_model *m);
 
 /* loop.c: the step thread's body. Ends when m->closing, after a final event for every request. */
 void llm_loop(void *engine_model);

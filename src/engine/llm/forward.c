@@ -13,14 +13,7 @@
 
 /* ---- sizes ---- */
 
-/* A bump "allocator" that only counts when `base` is NULL, so that one list of buffers gives both the size and the pointers. */
-struct carve {
-    uint8_t *base;
-    size_t used;
-    bool overflow;
-};
-
-static void *carve(struct carve *c, size_t n, size_t size)
+void *forward__carve(struct carve *c, size_t n, size_t size)
 {
     size_t bytes, at = c->used;
     if (!size_mul(n, size, &bytes) || !size_align(bytes, KERNEL_ALIGN, &bytes) || !size_add(c->used, bytes, &c->used)) {
@@ -37,7 +30,7 @@ static void carve_acts(struct carve *c, struct acts_set *s, unsigned kinds, uint
         if (!(kinds & 1u << kind) || !capacity)
             continue;
         c->overflow |= !acts_layout((enum acts_kind)kind, cols, capacity, &s->a[kind]);
-        s->a[kind].data = carve(c, acts_bytes(&s->a[kind]), 1);
+        s->a[kind].data = forward__carve(c, acts_bytes(&s->a[kind]), 1);
     }
 }
 
@@ -75,12 +68,12 @@ static void carve_scratch(struct carve *c, struct forward *f, uint32_t members)
     uint32_t widest = MAX_OF(MAX_OF(h->n_embd, h->n_ff), h->n_head * h->head_dim_v);
     for (uint32_t i = 0; i < members; i++) {
         struct member_scratch s;
-        s.matmul = carve(c, kernels_scratch_bytes(widest), 1);
-        s.attn = carve(c, attn_scratch_bytes(&f->kv), 1);
-        s.query = carve(c, attn_query_bytes(&f->kv), 1);
-        s.part = carve(c, attn_part_bytes(&f->kv), 1);
-        s.tmp = carve(c, attn_part_bytes(&f->kv), 1);
-        s.norm = carve(c, widest, sizeof(float));
+        s.matmul = forward__carve(c, kernels_scratch_bytes(widest), 1);
+        s.attn = forward__carve(c, attn_scratch_bytes(&f->kv), 1);
+        s.query = forward__carve(c, attn_query_bytes(&f->kv), 1);
+        s.part = forward__carve(c, attn_part_bytes(&f->kv), 1);
+        s.tmp = forward__carve(c, attn_part_bytes(&f->kv), 1);
+        s.norm = forward__carve(c, widest, sizeof(float));
         if (f->scratch)
             f->scratch[i] = s;
     }
@@ -90,28 +83,28 @@ static void carve_all(struct carve *c, struct forward *f, struct kinds k, uint32
 {
     const struct llm_hparams *h = f->h;
     size_t tok = f->c.max_tok, hk = (size_t)h->n_head * h->head_dim_k, hv = (size_t)h->n_head * h->head_dim_v;
-    f->x = carve(c, tok * h->n_embd, sizeof(float));
-    f->y = h->post_norms ? carve(c, tok * h->n_embd, sizeof(float)) : NULL;
+    f->x = forward__carve(c, tok * h->n_embd, sizeof(float));
+    f->y = h->post_norms ? forward__carve(c, tok * h->n_embd, sizeof(float)) : NULL;
     carve_acts(c, &f->in, k.in, h->n_embd, tok);
     carve_acts(c, &f->mid, k.mid, hv, tok);
     carve_acts(c, &f->ffn, k.ffn, h->n_ff, tok);
     carve_acts(c, &f->out, k.out, h->n_embd, f->c.max_logits);
-    f->q = carve(c, tok * hk, sizeof(float));
-    f->kv_k = carve(c, tok * h->n_head_kv * h->head_dim_k, sizeof(float));
-    f->kv_v = carve(c, tok * h->n_head_kv * h->head_dim_v, sizeof(float));
-    f->attn = carve(c, tok * hv, sizeof(float));
-    f->logits = carve(c, (size_t)f->c.max_logits * h->n_vocab, sizeof(float));
-    f->hidden = f->c.hidden ? carve(c, tok * h->n_embd, sizeof(float)) : NULL;
+    f->q = forward__carve(c, tok * hk, sizeof(float));
+    f->kv_k = forward__carve(c, tok * h->n_head_kv * h->head_dim_k, sizeof(float));
+    f->kv_v = forward__carve(c, tok * h->n_head_kv * h->head_dim_v, sizeof(float));
+    f->attn = forward__carve(c, tok * hv, sizeof(float));
+    f->logits = forward__carve(c, (size_t)f->c.max_logits * h->n_vocab, sizeof(float));
+    f->hidden = f->c.hidden ? forward__carve(c, tok * h->n_embd, sizeof(float)) : NULL;
     for (int local = 0; local < 2; local++) {
         bool used = h->rope != LLM_ROPE_NONE && (!local || h->window);
-        f->cos_sin[local] = used ? carve(c, tok * h->n_rot, sizeof(float)) : NULL;
-        f->rope[local].inv_freq = used ? carve(c, h->n_rot, sizeof(double)) : NULL;
+        f->cos_sin[local] = used ? forward__carve(c, tok * h->n_rot, sizeof(float)) : NULL;
+        f->rope[local].inv_freq = used ? forward__carve(c, h->n_rot, sizeof(double)) : NULL;
     }
-    f->columns = carve(c, tok, sizeof *f->columns);
-    f->wanted = carve(c, f->c.max_logits, sizeof *f->wanted);
+    f->columns = forward__carve(c, tok, sizeof *f->columns);
+    f->wanted = forward__carve(c, f->c.max_logits, sizeof *f->wanted);
     f->max_tiles = tiles_bound(h, f->c.max_tok);
-    f->tiles = carve(c, f->max_tiles, sizeof *f->tiles);
-    f->scratch = carve(c, members, sizeof *f->scratch);
+    f->tiles = forward__carve(c, f->max_tiles, sizeof *f->tiles);
+    f->scratch = forward__carve(c, members, sizeof *f->scratch);
     carve_scratch(c, f, members);
 }
 
@@ -172,6 +165,7 @@ void forward_destroy(struct forward *f)
         return;
     os_pages_unmap(f->kv_base, f->kv_bytes);
     os_pages_unmap(f->buffers, f->buffer_bytes);
+    forward__lora_release(f->lora);
     free(f);
 }
 
@@ -195,27 +189,66 @@ static void lay_tiles(struct forward *f, uint32_t item, uint32_t col0, uint32_t 
     }
 }
 
-static void lay_item(struct forward *f, uint32_t index)
+/* `wanted0`: where the item's logits begin; they are given in item order, whatever the order of columns. */
+static void lay_item(struct forward *f, uint32_t index, uint32_t wanted0, struct lora_group *g)
 {
     const struct forward_item *it = &f->items[index];
     uint32_t col0 = f->n_col;
     ASSERT(it->n > 0 && it->n <= f->c.max_tok - f->n_col && it->n_logits <= it->n);
-    ASSERT(it->n_logits <= f->c.max_logits - f->n_wanted);
-    for (uint32_t i = 0; i < it->n; i++)
-        f->columns[f->n_col++] = (struct column){index, it->first + i, it->tokens[i]};
-    for (uint32_t i = it->n - it->n_logits; i < it->n; i++)
-        f->wanted[f->n_wanted++] = col0 + i;
+    ASSERT(it->n_logits <= f->c.max_logits && wanted0 <= f->c.max_logits - it->n_logits);
+    for (uint32_t i = 0; i < it->n; i++) {
+        uint32_t lora = g ? g->tile0 * KERNEL_TILE_COLS + g->n++ : COLUMN_BASE;
+        f->columns[f->n_col++] = (struct column){index, it->first + i, it->tokens[i], lora};
+    }
+    for (uint32_t i = 0; i < it->n_logits; i++)
+        f->wanted[wanted0 + i] = col0 + it->n - it->n_logits + i;
     lay_tiles(f, index, col0, it->n);
+}
+
+/* All items of one adapter (NULL: of none), in order. */
+static void lay_items_of(struct forward *f, const struct lora_adapter *a, struct lora_group *g)
+{
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < f->n_items; wanted += f->items[i++].n_logits)
+        if (f->items[i].lora == a)
+            lay_item(f, i, wanted, g);
+    f->n_wanted = wanted;
+}
+
+static bool has_group(const struct forward *f, const struct lora_adapter *a)
+{
+    for (uint32_t i = 0; i < f->n_groups; i++)
+        if (f->groups[i].a == a)
+            return true;
+    return false;
+}
+
+/* Columns without an adapter first, then adapter after adapter. */
+static void lay_groups(struct forward *f)
+{
+    uint32_t tile = 0;
+    f->n_base = f->n_col;
+    for (uint32_t i = 0; i < f->n_items; i++) {
+        const struct lora_adapter *a = f->items[i].lora;
+        if (!a || has_group(f, a))
+            continue;
+        ASSERT(f->lora && f->n_groups < LORA_ADAPTERS_MAX && a->max_rank <= f->lora->max_rank);
+        struct lora_group *g = &f->groups[f->n_groups++];
+        *g = (struct lora_group){.a = a, .col0 = f->n_col, .tile0 = tile};
+        lay_items_of(f, a, g);
+        tile += (g->n + KERNEL_TILE_COLS - 1) / KERNEL_TILE_COLS;
+        ASSERT(tile <= f->lora->max_tiles);
+    }
 }
 
 bool forward_run(struct forward *f, const struct forward_item *items, size_t n_items)
 {
     f->items = items;
     f->n_items = n_items;
-    f->n_col = f->n_wanted = f->n_tiles = 0;
+    f->n_col = f->n_wanted = f->n_tiles = f->n_groups = 0;
     atomic_store_explicit(&f->abandoned, false, memory_order_relaxed);
-    for (uint32_t i = 0; i < n_items; i++)
-        lay_item(f, i);
+    lay_items_of(f, NULL, NULL);
+    lay_groups(f);
     if (f->n_col)
         team_run(f->team, forward__member, f);
     return !atomic_load_explicit(&f->abandoned, memory_order_relaxed);

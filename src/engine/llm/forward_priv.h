@@ -3,6 +3,8 @@
 #define INFERD_ENGINE_LLM_FORWARD_PRIV_H
 
 #include "engine/llm/forward.h"
+#include "engine/llm/lora.h"
+#include "base/size.h"
 #include "engine/llm/rope_table.h"
 
 /* The activations that a stage's matrices read: one or both kinds. */
@@ -14,6 +16,24 @@ struct acts_set {
 struct column {
     uint32_t item, pos;
     int32_t token;
+    uint32_t lora; /* its column in the adapters' buffers; COLUMN_BASE: it has no adapter */
+};
+#define COLUMN_BASE UINT32_MAX
+
+/* The columns [col0, col0 + n) of one adapter. In the adapters' buffers they begin at tile `tile0`, so that no tile has columns of two. */
+struct lora_group {
+    const struct lora_adapter *a;
+    uint32_t col0, n, tile0;
+};
+
+/* What adapted columns need besides; made at the first load of an adapter. */
+struct lora_work {
+    uint32_t max_rank, max_tiles;
+    uint8_t *x, *u[3]; /* activations in f32, ACTS_F32: inputs of A [max_tiles][8][widest], of B [max_tiles][8][max_rank] */
+    float *gate, *up;  /* [max_tok + 8][n_ff]: of adapted columns, from the tile of the first on */
+    float *low;        /* [team_size][8][max_rank] */
+    uint8_t *base;
+    size_t bytes;
 };
 
 /* Up to ATTN_TILE query rows of one item on one KV head: rows [row0, row0 + n) of its tokens x group rows, row r being token r / group,
@@ -61,8 +81,60 @@ struct forward {
     const struct forward_item *items;
     size_t n_items;
     uint32_t n_col, n_wanted, n_tiles;
+    uint32_t n_base, n_groups; /* columns without an adapter come first; then the groups' */
+    struct lora_group groups[LORA_ADAPTERS_MAX];
+    struct lora_work *lora; /* NULL: no adapter was ever loaded */
     _Atomic bool abandoned;
 };
+
+/* A bump "allocator" that only counts when `base` is NULL, so that one list of buffers gives both the size and the pointers. */
+struct carve {
+    uint8_t *base;
+    size_t used;
+    bool overflow;
+};
+void *forward__carve(struct carve *c, size_t n, size_t size);
+
+/* One member in one layer. */
+struct run {
+    struct forward *f;
+    const struct llm_layer *l;
+    uint32_t layer, member;
+    struct team *t;
+};
+
+/* ---- cutting work ---- */
+
+static inline void forward__my_columns(const struct run *r, uint32_t n, uint32_t *begin, uint32_t *end)
+{
+    team_range(r->t, r->member, n, begin, end);
+}
+
+static inline void forward__my_rows(const struct run *r, uint32_t rows, uint32_t *begin, uint32_t *end)
+{
+    uint32_t units = (rows + KERNEL_ROW_UNIT - 1) / KERNEL_ROW_UNIT;
+    team_range(r->t, r->member, units, begin, end);
+    *begin *= KERNEL_ROW_UNIT;
+    *end = MIN_OF(*end * KERNEL_ROW_UNIT, rows);
+}
+
+/* ---- forward_lora.c ---- */
+
+/* A product of the base that adapters change: y[c - first][row] += scale * B (A x). */
+struct lora_use {
+    enum lora_target target;
+    float *y;
+    size_t ld;
+    uint32_t first; /* column of y[0] */
+};
+
+/* x[n] of column c, which has an adapter, as the input of A. */
+void forward__lora_put(const struct run *r, uint32_t c, uint32_t n, const float *x);
+/* Add the adapters' parts to what the products in the same stage gave. Nothing when no column has an adapter; else one barrier inside. The
+ * rows of y belong to the members as in the products. */
+void forward__lora_adapt(const struct run *r, const struct lora_use *uses, uint32_t n);
+
+void forward__lora_release(struct lora_work *w); /* NULL accepted */
 
 /* forward_stages.c: everything between the plan and the logits, on every member. */
 void forward__member(void *forward, uint32_t member, struct team *t);

@@ -5,32 +5,12 @@
  *               norm + quantise | gate up act | down + residual
  *   final:      norm + quantise of the wanted columns | logits | soft-cap
  *
+ * Columns with an adapter: its products follow those of the base (forward_lora.c), with one barrier more each; and gate and up are made apart.
+ *
  * "|" is a barrier. Row work is cut by member (the same rows of a matrix always meet the same member), column work likewise, and
  * attention tiles are taken from a shared list, because their lengths differ. */
 #include "base/size.h"
 #include "engine/llm/forward_priv.h"
-
-struct run {
-    struct forward *f;
-    const struct llm_layer *l;
-    uint32_t layer, member;
-    struct team *t;
-};
-
-/* ---- cutting work ---- */
-
-static void my_columns(const struct run *r, uint32_t n, uint32_t *begin, uint32_t *end)
-{
-    team_range(r->t, r->member, n, begin, end);
-}
-
-static void my_rows(const struct run *r, uint32_t rows, uint32_t *begin, uint32_t *end)
-{
-    uint32_t units = (rows + KERNEL_ROW_UNIT - 1) / KERNEL_ROW_UNIT;
-    team_range(r->t, r->member, units, begin, end);
-    *begin *= KERNEL_ROW_UNIT;
-    *end = MIN_OF(*end * KERNEL_ROW_UNIT, rows);
-}
 
 static const struct acts *acts_of(const struct acts_set *s, const struct matrix *m)
 {
@@ -72,12 +52,15 @@ static void block_input(const struct run *r, const float *w, const float *b)
     struct forward *f = r->f;
     struct norm_args n = norm_of(r, w, b);
     uint32_t c, end;
-    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+    for (forward__my_columns(r, f->n_col, &c, &end); c < end; c++) {
         const float *x = f->x + (size_t)c * f->h->n_embd;
+        float *plain = f->columns[c].lora == COLUMN_BASE ? NULL : f->scratch[r->member].norm;
         if (f->h->norm_after)
             put(r, &f->in, c, x);
         else
-            norm_put(r, &f->in, c, x, &n, NULL);
+            norm_put(r, &f->in, c, x, &n, plain);
+        if (plain)
+            forward__lora_put(r, c, f->h->n_embd, f->h->norm_after ? x : plain);
     }
 }
 
@@ -89,18 +72,20 @@ static void product(const struct run *r, const struct matrix *m, const struct ac
     struct forward *f = r->f;
     struct matmul_out o = {.y = y, .ld = ld, .bias = bias, .residual = residual, .residual_ld = ld};
     uint32_t begin, end;
-    my_rows(r, m->rows, &begin, &end);
+    forward__my_rows(r, m->rows, &begin, &end);
     if (begin < end)
         f->k->matmul(m, acts_of(in, m), f->n_col, begin, end, &o, f->scratch[r->member].matmul);
 }
 
 /* A block's last product: added to the residual stream, or kept in y for the norm that comes first (gemma). */
-static void block_output(const struct run *r, const struct matrix *m, const struct acts_set *in, const float *bias,
-                         bool norm_follows)
+static void block_output(const struct run *r, const struct matrix *m, enum lora_target target, const struct acts_set *in,
+                         const float *bias, bool norm_follows)
 {
     struct forward *f = r->f;
     size_t n = f->h->n_embd;
     product(r, m, in, norm_follows ? f->y : f->x, n, bias, norm_follows ? NULL : f->x);
+    struct lora_use use = {target, norm_follows ? f->y : f->x, n, 0};
+    forward__lora_adapt(r, &use, 1);
 }
 
 /* The norm behind a block: x = x + norm(y) (gemma), or x = norm(x) (post-LN). */
@@ -109,7 +94,7 @@ static void norm_behind(const struct run *r, const float *w, const float *b, boo
     struct forward *f = r->f;
     struct norm_args n = norm_of(r, w, b);
     uint32_t c, end;
-    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+    for (forward__my_columns(r, f->n_col, &c, &end); c < end; c++) {
         float *x = f->x + (size_t)c * f->h->n_embd;
         f->k->norm(of_output ? f->y + (size_t)c * f->h->n_embd : x, f->h->n_embd, &n, of_output ? x : NULL, x);
     }
@@ -133,7 +118,7 @@ static void place_columns(const struct run *r)
     enum kernel_rope kind = h->rope == LLM_ROPE_HALF ? KERNEL_ROPE_HALF : KERNEL_ROPE_INTERLEAVED;
     uint8_t *base = forward__layer_kv(f, r->layer);
     uint32_t c, end;
-    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+    for (forward__my_columns(r, f->n_col, &c, &end); c < end; c++) {
         float *q = f->q + (size_t)c * h->n_head * h->head_dim_k, *k = f->kv_k + (size_t)c * h->n_head_kv * h->head_dim_k;
         const float *v = f->kv_v + (size_t)c * h->n_head_kv * h->head_dim_v;
         head_norms(r, q, h->n_head, r->l->q_norm);
@@ -187,9 +172,13 @@ static void attention(const struct run *r)
     struct forward *f = r->f;
     const struct llm_hparams *h = f->h;
     const struct llm_layer *l = r->l;
-    product(r, &l->wq, &f->in, f->q, (size_t)h->n_head * h->head_dim_k, l->bq, NULL);
-    product(r, &l->wk, &f->in, f->kv_k, (size_t)h->n_head_kv * h->head_dim_k, l->bk, NULL);
-    product(r, &l->wv, &f->in, f->kv_v, (size_t)h->n_head_kv * h->head_dim_v, l->bv, NULL);
+    size_t ld_q = (size_t)h->n_head * h->head_dim_k, ld_k = (size_t)h->n_head_kv * h->head_dim_k,
+           ld_v = (size_t)h->n_head_kv * h->head_dim_v;
+    product(r, &l->wq, &f->in, f->q, ld_q, l->bq, NULL);
+    product(r, &l->wk, &f->in, f->kv_k, ld_k, l->bk, NULL);
+    product(r, &l->wv, &f->in, f->kv_v, ld_v, l->bv, NULL);
+    const struct lora_use uses[] = {{LORA_Q, f->q, ld_q, 0}, {LORA_K, f->kv_k, ld_k, 0}, {LORA_V, f->kv_v, ld_v, 0}};
+    forward__lora_adapt(r, uses, 3);
     team_barrier(r->t, r->member);
     place_columns(r);
     team_barrier(r->t, r->member);
@@ -197,8 +186,12 @@ static void attention(const struct run *r)
         attend(r, &f->tiles[i]);
     team_barrier(r->t, r->member);
     uint32_t c, end;
-    for (my_columns(r, f->n_col, &c, &end); c < end; c++)
-        put(r, &f->mid, c, f->attn + (size_t)c * h->n_head * h->head_dim_v);
+    for (forward__my_columns(r, f->n_col, &c, &end); c < end; c++) {
+        const float *x = f->attn + (size_t)c * h->n_head * h->head_dim_v;
+        put(r, &f->mid, c, x);
+        if (f->columns[c].lora != COLUMN_BASE)
+            forward__lora_put(r, c, h->n_head * h->head_dim_v, x);
+    }
     team_barrier(r->t, r->member);
 }
 
@@ -211,16 +204,56 @@ static enum kernel_act act_of(const struct llm_hparams *h)
                                                 : KERNEL_ACT_GELU_ERF;
 }
 
+/* act(gate x) * up x of one adapted column, as activations of the next product. */
+static void finish_adapted(const struct run *r, uint32_t c, float *gate, float *up)
+{
+    struct forward *f = r->f;
+    uint32_t n = f->h->n_ff;
+    float *h = f->h->parallel_gate ? gate : up;
+    f->k->act(h, n, act_of(f->h));
+    for (uint32_t i = 0; h != up && i < n; i++)
+        h[i] *= up[i];
+    put(r, &f->ffn, c, h);
+    forward__lora_put(r, c, n, h);
+}
+
+/* Columns with an adapter need gate and up before they are joined. The products begin at a tile's first column; what they give for columns
+ * before the first adapted one isn't looked at. */
+static void adapted_feed_forward(const struct run *r, uint32_t begin, uint32_t end)
+{
+    struct forward *f = r->f;
+    struct lora_work *w = f->lora;
+    const struct llm_layer *l = r->l;
+    size_t ld = f->h->n_ff;
+    uint32_t first = f->n_base / KERNEL_TILE_COLS * KERNEL_TILE_COLS, c, last;
+    struct acts in = *acts_of(&f->in, &l->up);
+    struct matmul_out gate = {.y = w->gate, .ld = ld}, up = {.y = w->up, .ld = ld, .bias = l->up_b};
+    in.data += first / KERNEL_TILE_COLS * in.tile_bytes;
+    if (begin < end && f->h->parallel_gate)
+        f->k->matmul(&l->gate, &in, f->n_col - first, begin, end, &gate, f->scratch[r->member].matmul);
+    if (begin < end)
+        f->k->matmul(&l->up, &in, f->n_col - first, begin, end, &up, f->scratch[r->member].matmul);
+    const struct lora_use uses[] = {{LORA_GATE, w->gate, ld, first}, {LORA_UP, w->up, ld, first}};
+    forward__lora_adapt(r, uses, 2);
+    team_barrier(r->t, r->member);
+    for (forward__my_columns(r, f->n_col - f->n_base, &c, &last); c < last; c++) {
+        size_t at = (size_t)(f->n_base + c - first) * ld;
+        finish_adapted(r, f->n_base + c, w->gate + at, w->up + at);
+    }
+}
+
 static void feed_forward(const struct run *r)
 {
     struct forward *f = r->f;
     const struct llm_layer *l = r->l;
     struct matmul_out o = {.act = act_of(f->h)};
     uint32_t begin, end;
-    my_rows(r, l->up.rows, &begin, &end);
-    if (begin < end)
-        f->k->matmul_gated(f->h->parallel_gate ? &l->gate : NULL, &l->up, acts_of(&f->in, &l->up), f->n_col, begin, end, &o,
+    forward__my_rows(r, l->up.rows, &begin, &end);
+    if (begin < end && f->n_base)
+        f->k->matmul_gated(f->h->parallel_gate ? &l->gate : NULL, &l->up, acts_of(&f->in, &l->up), f->n_base, begin, end, &o,
                            l->up_b, acts_of(&f->ffn, &l->down), f->scratch[r->member].matmul);
+    if (f->n_groups)
+        adapted_feed_forward(r, begin, end);
     team_barrier(r->t, r->member);
 }
 
@@ -231,7 +264,7 @@ static void layer(const struct run *r)
     block_input(r, l->attn_norm, l->attn_norm_b);
     team_barrier(r->t, r->member);
     attention(r);
-    block_output(r, &l->wo, &r->f->mid, l->bo, h->post_norms);
+    block_output(r, &l->wo, LORA_O, &r->f->mid, l->bo, h->post_norms);
     team_barrier(r->t, r->member);
     if (h->post_norms)
         norm_behind(r, l->attn_post_norm, l->attn_post_norm_b, true);
@@ -240,7 +273,7 @@ static void layer(const struct run *r)
     block_input(r, l->ffn_norm, l->ffn_norm_b); /* the same columns as the norm before: no barrier between */
     team_barrier(r->t, r->member);
     feed_forward(r);
-    block_output(r, &l->down, &r->f->ffn, l->down_b, h->post_norms);
+    block_output(r, &l->down, LORA_DOWN, &r->f->ffn, l->down_b, h->post_norms);
     team_barrier(r->t, r->member);
     if (h->post_norms)
         norm_behind(r, l->ffn_post_norm, l->ffn_post_norm_b, true);
@@ -254,7 +287,7 @@ static void embed(const struct run *r)
 {
     struct forward *f = r->f;
     uint32_t c, end;
-    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+    for (forward__my_columns(r, f->n_col, &c, &end); c < end; c++) {
         float *x = f->x + (size_t)c * f->h->n_embd;
         llm_model_embed(f->m, f->columns[c].token, x);
         if (f->m->embd_norm) {
@@ -274,7 +307,7 @@ static void keep_hidden(const struct run *r)
     size_t n = f->h->n_embd;
     struct norm_args args = norm_of(r, f->m->output_norm, f->m->output_norm_b);
     uint32_t c, end;
-    for (my_columns(r, f->n_col, &c, &end); c < end; c++) {
+    for (forward__my_columns(r, f->n_col, &c, &end); c < end; c++) {
         float *to = f->hidden + (size_t)c * n;
         if (f->m->output_norm) {
             f->k->norm(f->x + (size_t)c * n, n, &args, NULL, to);
@@ -296,7 +329,7 @@ static void logits(const struct run *r)
     for (uint32_t i = begin; i < end; i++)
         norm_put(r, &f->out, i, f->x + (size_t)f->wanted[i] * f->h->n_embd, &n, NULL);
     team_barrier(r->t, r->member);
-    my_rows(r, m->rows, &begin, &end);
+    forward__my_rows(r, m->rows, &begin, &end);
     if (begin >= end)
         return;
     f->k->matmul(m, acts_of(&f->out, m), f->n_wanted, begin, end, &o, f->scratch[r->member].matmul);

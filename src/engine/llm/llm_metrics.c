@@ -62,6 +62,9 @@ void llm_metrics(const struct engine_model *model, struct buf *out)
     struct engine_model *m = (struct engine_model *)model; /* the lock is the only thing written */
     os_mutex_lock(&m->lock);
     struct llm_stats s = m->stats;
+    uint64_t adapter_bytes = m->adapters.bytes;
+    uint32_t adapters, draining;
+    lora_set_count(&m->adapters, &adapters, &draining);
     os_mutex_unlock(&m->lock);
     const char *name = m->labels;
     put(out, name, "gauge", "requests_running", s.step.running);
@@ -78,6 +81,9 @@ void llm_metrics(const struct engine_model *model, struct buf *out)
     put(out, name, "counter", "kv_evictions_total", s.blocks.evictions);
     put(out, name, "counter", "prefix_queries_tokens_total", s.step.prefix_queries_tok);
     put(out, name, "counter", "prefix_hits_tokens_total", s.step.prefix_hits_tok);
+    put(out, name, "gauge", "adapters", adapters);
+    put(out, name, "gauge", "adapters_draining", draining);
+    put(out, name, "gauge", "adapter_bytes", adapter_bytes);
     put_histogram(out, name, "time_to_first_token_seconds", &s.ttft_s, seconds, COUNT_OF(seconds));
     put_histogram(out, name, "inter_token_seconds", &s.itl_s, seconds, COUNT_OF(seconds));
     put_histogram(out, name, "request_seconds", &s.e2e_s, seconds, COUNT_OF(seconds));

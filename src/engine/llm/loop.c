@@ -304,6 +304,7 @@ static uint32_t lay_items(struct engine_model *m, const struct step_plan *plan, 
                                             .n = it->n,
                                             .table = it->seq->table,
                                             .n_logits = it->last,
+                                            .lora = c->request->adapter,
                                             .cancelled = &c->request->cancelled};
     }
     return (uint32_t)plan->n_items;

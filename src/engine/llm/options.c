@@ -24,6 +24,9 @@ static const struct row {
     {"max_waiting", U64, AT(max_waiting), 1, 1u << 20, "1 to 1048576"},
     {"max_step_tokens", U64, AT(max_step_tok), 16, 65536, "16 to 65536"},
     {"target_step_ms", U64, AT(target_step_ms), 0, 60000, "0 (no target) to 60000"},
+    {"max_adapters", U64, AT(max_adapters), 0, LORA_ADAPTERS_MAX, "0 (none) to 64"},
+    {"max_adapter_rank", U64, AT(max_adapter_rank), 1, 4096, "1 to 4096"},
+    {"adapter_memory", BYTES, AT(adapter_bytes), 0, UINT64_MAX, "a size like 512MiB"},
     {"kernels", KERNELS, AT(kernels), 0, 0, "a kernel table that this CPU can run: ref, avx2, avx512"},
 #undef AT
 };
@@ -70,7 +73,10 @@ int llm_options_read(const struct engine_option *options, size_t n, struct llm_o
                                 .max_seqs = 128,
                                 .max_waiting = 1024,
                                 .max_step_tok = 2048,
-                                .target_step_ms = 100};
+                                .target_step_ms = 100,
+                                .max_adapters = 8,
+                                .max_adapter_rank = 64,
+                                .adapter_bytes = 1ull << 30};
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < COUNT_OF(rows); k++)
             if (str_eqz(options[i].key, rows[k].name) && !read_value(&rows[k], options[i].value, out))

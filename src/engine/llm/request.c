@@ -18,8 +18,6 @@ static int check_supported(const struct token_request *in, struct error *err)
     const struct token_params *p = &in->params;
     if (in->embed)
         return error_set(err, STATUS_UNIMPLEMENTED, "embeddings are not supported by this model");
-    if (in->adapter.n)
-        return error_set(err, STATUS_NOT_FOUND, "no adapter of that name is loaded");
     if (p->grammar_kind.n)
         return error_set(err, STATUS_UNIMPLEMENTED, "constrained output (%.*s) is not supported", STR_ARG(p->grammar_kind));
     if (p->best_of > p->n)
@@ -165,6 +163,14 @@ static bool wants_penalties(const struct token_params *p)
     return p->repetition_penalty != 1 || p->frequency_penalty != 0 || p->presence_penalty != 0;
 }
 
+/* Separates the prefix cache by tenant and by adapter: what a block holds depends on the latter. */
+static uint64_t cache_salt(const struct request *r, const struct token_request *in)
+{
+    uint64_t seed = r->model->hash_seed, salt = in->cache_salt.n ? hash_bytes(in->cache_salt.p, in->cache_salt.n, seed) : 0;
+    uint64_t key[2] = {salt, r->adapter ? r->adapter->id : 0};
+    return r->adapter ? hash_bytes(key, sizeof key, seed) : salt;
+}
+
 static bool fill_choice(struct request *r, struct choice *c, const struct token_request *in, uint32_t limit)
 {
     const struct engine_model *m = r->model;
@@ -182,7 +188,7 @@ static bool fill_choice(struct request *r, struct choice *c, const struct token_
                                .n_tok = (uint32_t)in->n_prompt,
                                .limit_tok = limit,
                                .table = c->table,
-                               .salt = in->cache_salt.n ? hash_bytes(in->cache_salt.p, in->cache_salt.n, m->hash_seed) : 0,
+                               .salt = cache_salt(r, in),
                                .tenant = hash_bytes(in->tenant.p, in->tenant.n, m->hash_seed),
                                .priority = (uint32_t)in->priority};
     return true;
@@ -209,9 +215,16 @@ int request_create(struct engine_model *m, const struct token_request *in, struc
     int rc = check(m, in, err);
     if (rc < 0)
         return rc;
+    struct lora_adapter *adapter = NULL;
+    rc = llm_adapter_hold(m, in->adapter, &adapter, err);
+    if (rc < 0)
+        return rc;
     struct request *r = calloc(1, sizeof *r);
-    if (!r)
+    if (!r) {
+        llm_adapter_drop(m, adapter);
         return error_set(err, STATUS_NOMEM, "no memory for the request");
+    }
+    r->adapter = adapter;
     arena_init(&r->arena, 4096, 0);
     list_init(&r->link);
     r->model = m;
@@ -244,6 +257,7 @@ void request_destroy(struct request *r)
         free(c->pending.ends);
         free(c->pending.logprobs);
     }
+    llm_adapter_drop(r->model, r->adapter);
     free(r->choices);
     arena_release(&r->arena);
     free(r);

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -41,7 +42,7 @@ struct answer {
     char error[512];
 };
 
-static void on_event(void *ctx, const struct token_event *ev)
+static inline void on_event(void *ctx, const struct token_event *ev)
 {
     struct answer *a = ctx;
     os_mutex_lock(&a->lock);
@@ -69,7 +70,7 @@ static void on_event(void *ctx, const struct token_event *ev)
     os_mutex_unlock(&a->lock);
 }
 
-static struct answer *answer_new(void)
+static inline struct answer *answer_new(void)
 {
     struct answer *a = calloc(1, sizeof *a);
     os_mutex_init(&a->lock, RANK_LEAF);
@@ -77,7 +78,7 @@ static struct answer *answer_new(void)
     return a;
 }
 
-static void answer_free(struct answer *a)
+static inline void answer_free(struct answer *a)
 {
     for (size_t i = 0; i < ANSWER_CHOICES; i++)
         buf_release(&a->choice[i].text);
@@ -86,7 +87,7 @@ static void answer_free(struct answer *a)
     free(a);
 }
 
-static void answer_wait(struct answer *a)
+static inline void answer_wait(struct answer *a)
 {
     uint64_t until = os_monotonic_ns() + 60000000000u;
     os_mutex_lock(&a->lock);
@@ -96,7 +97,7 @@ static void answer_wait(struct answer *a)
 }
 
 /* Load TEST_DATA/llm/<file> with options "key", "value", ..., NULL. */
-static struct engine_model *rig_load(const char *file, const char *const *options)
+static inline struct engine_model *rig_load(const char *file, const char *const *options)
 {
     struct engine_option list[8];
     struct engine_load spec = {.name = "tiny", .version = "1", .file = file, .options = list};
@@ -114,7 +115,7 @@ static struct engine_model *rig_load(const char *file, const char *const *option
 }
 
 /* A pseudo-random prompt of n ids below `vocab`. */
-static void rig_prompt(int32_t *ids, size_t n, uint32_t vocab, uint32_t seed)
+static inline void rig_prompt(int32_t *ids, size_t n, uint32_t vocab, uint32_t seed)
 {
     for (size_t i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
@@ -122,7 +123,7 @@ static void rig_prompt(int32_t *ids, size_t n, uint32_t vocab, uint32_t seed)
     }
 }
 
-static struct token_request rig_request(const int32_t *prompt, size_t n, struct answer *a)
+static inline struct token_request rig_request(const int32_t *prompt, size_t n, struct answer *a)
 {
     struct token_request r = {.prompt = prompt, .n_prompt = n, .deadline_ns = UINT64_MAX, .on_event = on_event, .ctx = a};
     sampler_params_default(&r.params);
@@ -134,7 +135,7 @@ static struct token_request rig_request(const int32_t *prompt, size_t n, struct 
     return r;
 }
 
-static uint64_t rig_submit(struct engine_model *m, const struct token_request *r)
+static inline uint64_t rig_submit(struct engine_model *m, const struct token_request *r)
 {
     struct error err = {0};
     uint64_t id = 0;
@@ -143,8 +144,23 @@ static uint64_t rig_submit(struct engine_model *m, const struct token_request *r
     return id;
 }
 
+/* The value of a series without labels of its own, by its name behind "inferd_llm_". */
+static inline uint64_t rig_metric(struct engine_model *m, const char *name)
+{
+    struct buf b;
+    buf_init(&b);
+    engine_llm.metrics(m, &b);
+    char line[128];
+    snprintf(line, sizeof line, "\ninferd_llm_%s{model=\"tiny\",version=\"1\"} ", name);
+    const char *at = strstr(buf_z(&b), line);
+    assert_non_null(at);
+    uint64_t v = strtoull(at + strlen(line), NULL, 10);
+    buf_release(&b);
+    return v;
+}
+
 /* Same tokens, same log-probabilities bit by bit, same text. */
-static void assert_same_answer(const struct answer *a, const struct answer *b)
+static inline void assert_same_answer(const struct answer *a, const struct answer *b)
 {
     for (size_t i = 0; i < ANSWER_CHOICES; i++) {
         const struct choice_answer *x = &a->choice[i], *y = &b->choice[i];

@@ -1,7 +1,5 @@
 /* The promise: the same request gives the same tokens, text and log-probabilities (bit by bit) alone, in a batch of 32, with any
  * chunking of its prompt, cold or from the prefix cache, after preemption, with one thread or several. */
-#include <stdio.h>
-
 #include "engine_rig.h"
 
 #define PROMPTS 32
@@ -75,20 +73,6 @@ static void compare_batch(const struct set *s, struct engine_model *m)
     }
 }
 
-static uint64_t metric(struct engine_model *m, const char *name)
-{
-    struct buf b;
-    buf_init(&b);
-    engine_llm.metrics(m, &b);
-    char line[128];
-    snprintf(line, sizeof line, "\ninferd_llm_%s{model=\"tiny\",version=\"1\"} ", name);
-    const char *at = strstr(buf_z(&b), line);
-    assert_non_null(at);
-    uint64_t v = strtoull(at + strlen(line), NULL, 10);
-    buf_release(&b);
-    return v;
-}
-
 static void test_same(void **state)
 {
     for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
@@ -103,8 +87,8 @@ static void test_same(void **state)
             struct engine_model *m = rig_load(files[f], ways[w]);
             compare_batch(s, m);
             compare_batch(s, m); /* now from the prefix cache */
-            assert_true(metric(m, "prefix_hits_tokens_total") > 0);
-            assert_int_equal(0, metric(m, "kv_blocks_used"));
+            assert_true(rig_metric(m, "prefix_hits_tokens_total") > 0);
+            assert_int_equal(0, rig_metric(m, "kv_blocks_used"));
             engine_llm.unload(m);
         }
         set_free(s);
@@ -122,16 +106,16 @@ static void test_preempted(void **state)
     struct engine_model *m = rig_load("llama.gguf", probe);
     struct engine_memory memory;
     engine_llm.memory(m, &memory);
-    uint64_t n_blocks = metric(m, "kv_blocks"), block = ((uint64_t)1 << 20) / n_blocks;
+    uint64_t n_blocks = rig_metric(m, "kv_blocks"), block = ((uint64_t)1 << 20) / n_blocks;
     engine_llm.unload(m);
     snprintf(bytes, sizeof bytes, "%llu", (unsigned long long)block * 3);
     const char *const options[] = {"threads", "1", "kv_cache_bytes", bytes, NULL};
     m = rig_load("llama.gguf", options);
-    assert_int_equal(3, metric(m, "kv_blocks"));
+    assert_int_equal(3, rig_metric(m, "kv_blocks"));
     compare_batch(s, m);
     compare_batch(s, m);
-    assert_true(metric(m, "preemptions_total") > 0);
-    assert_int_equal(0, metric(m, "kv_blocks_used"));
+    assert_true(rig_metric(m, "preemptions_total") > 0);
+    assert_int_equal(0, rig_metric(m, "kv_blocks_used"));
     engine_llm.unload(m);
     set_free(s);
     (void)state;
@@ -167,7 +151,7 @@ static void test_crowded_choices(void **state)
         answer_free(want[i]);
         answer_free(got[i]);
     }
-    assert_int_equal(0, metric(m, "kv_blocks_used"));
+    assert_int_equal(0, rig_metric(m, "kv_blocks_used"));
     engine_llm.unload(m);
     (void)state;
 }

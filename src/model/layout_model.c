@@ -20,7 +20,23 @@
 
 struct picture {
     uint64_t hash, bytes, newest_ns;
+    int shortage; /* negative: the server ran out of something while looking; the picture says nothing */
 };
+
+static bool is_shortage(int rc)
+{
+    return rc == STATUS_EXHAUSTED || rc == STATUS_NOMEM;
+}
+
+/* Running out of descriptors says nothing about the model: it must neither look absent nor changed. */
+static int shortage_error(int rc, struct error *err)
+{
+    return rc == STATUS_NOMEM
+               ? error_set(err, rc, "no memory to look at the model repository")
+               : error_set(err, STATUS_UNAVAILABLE,
+                           "the server has no free file descriptors to look at the model repository: try again when "
+                           "there are fewer connections, or raise its limit (ulimit -n, LimitNOFILE)");
+}
 
 static void add_file(struct picture *p, const char *name, const struct os_file_info *info)
 {
@@ -36,6 +52,7 @@ static void add_file(struct picture *p, const char *name, const struct os_file_i
 static void add_unreadable(struct picture *p, const char *name, int rc)
 {
     p->hash = hash_bytes(name, strlen(name), p->hash ^ (uint64_t)rc);
+    p->shortage = is_shortage(rc) ? rc : p->shortage;
 }
 
 static void add_regular(const struct repo *r, int fd, const char *name, struct picture *p)
@@ -125,9 +142,13 @@ static int add_version(const struct repo *r, struct repo_model *m, struct arena 
             add_regular(r, fd, v->file ? v->file : "", &p);
         else
             add_folder(r, fd, 1, &p);
+    } else if (is_shortage(rc)) {
+        p.shortage = rc;
     }
     os_dir_list_release(&l);
     os_close(fd);
+    if (p.shortage)
+        return shortage_error(p.shortage, err);
     v->fingerprint = p.hash;
     v->bytes = p.bytes;
     v->newest_ns = p.newest_ns;
@@ -170,6 +191,8 @@ static int scan_entries(const struct repo *r, struct repo_model *m, struct arena
         }
         os_close(sub);
     }
+    if (!rc && p.shortage)
+        rc = shortage_error(p.shortage, err);
     m->fingerprint = p.hash;
     m->newest_ns = p.newest_ns;
     if (yaml && pbtxt)
@@ -188,7 +211,9 @@ static int scan_folder(const struct repo *r, struct repo_model *m, struct arena 
 {
     struct os_dir_list l = {0};
     int rc = os_dir_list(fd, LAYOUT_ENTRIES_MAX, &l, NULL);
-    if (rc) {
+    if (is_shortage(rc)) {
+        rc = shortage_error(rc, err);
+    } else if (rc) {
         m->problem = "the model's folder cannot be listed";
         rc = 0;
     } else {
@@ -207,12 +232,14 @@ static int scan_folder(const struct repo *r, struct repo_model *m, struct arena 
 
 int layout_scan_model(const struct repo *r, struct repo_model *m, struct arena *a, struct error *err)
 {
-    int fd = -1;
-    if (layout_open(m->root, m->dir, OS_FILE_DIRECTORY, r->o->follow_symlinks, &fd, NULL)) {
+    int fd = -1, rc = layout_open(m->root, m->dir, OS_FILE_DIRECTORY, r->o->follow_symlinks, &fd, NULL);
+    if (is_shortage(rc))
+        return shortage_error(rc, err);
+    if (rc) {
         m->problem = "the model's folder cannot be opened, or is a link that leaves the repository";
         return 0;
     }
-    int rc = scan_folder(r, m, a, fd, err);
+    rc = scan_folder(r, m, a, fd, err);
     os_close(fd);
     return rc;
 }
@@ -310,28 +337,34 @@ uint64_t repo_fingerprint(const struct repo_model *m, uint64_t *newest_ns)
     return h ? h : 1;
 }
 
-static bool root_has(const struct repo_root *root, struct str name)
+/* 0: the root has it; NOT_FOUND; or why that can't be told. */
+static int root_has(const struct repo_root *root, struct str name, struct error *err)
 {
     char dir[256];
     int fd = -1;
     if (root->kind != ROOT_REPOSITORY)
-        return str_eq(root->name, name);
+        return str_eq(root->name, name) ? 0 : STATUS_NOT_FOUND;
     if (name.n >= sizeof dir)
-        return false;
+        return STATUS_NOT_FOUND;
     memcpy(dir, name.p, name.n);
     dir[name.n] = 0;
     /* a link that leads out is found here and refused, with its reason, when it is scanned */
-    bool found = !layout_open(root, dir, OS_FILE_DIRECTORY, true, &fd, NULL);
+    int rc = layout_open(root, dir, OS_FILE_DIRECTORY, true, &fd, NULL);
     os_close(fd);
-    return found;
+    return is_shortage(rc) ? shortage_error(rc, err) : rc ? STATUS_NOT_FOUND : 0;
 }
 
-bool repo_has(const struct repo *r, struct str name)
+static int not_found(struct str name, struct error *err)
 {
-    for (size_t i = 0; i < r->n; i++)
-        if (root_has(&r->roots[i], name))
-            return true;
-    return false;
+    return error_set(err, STATUS_NOT_FOUND, "there is no model \"%.*s\" in the repository", STR_ARG(name));
+}
+
+int repo_has(const struct repo *r, struct str name, struct error *err)
+{
+    int rc = STATUS_NOT_FOUND;
+    for (size_t i = 0; i < r->n && rc == STATUS_NOT_FOUND; i++)
+        rc = root_has(&r->roots[i], name, err);
+    return rc == STATUS_NOT_FOUND ? not_found(name, err) : rc;
 }
 
 int repo_find(const struct repo *r, struct str name, struct arena *a, struct repo_model *out, struct error *err)
@@ -342,8 +375,11 @@ int repo_find(const struct repo *r, struct str name, struct arena *a, struct rep
         return error_set(err, STATUS_NOMEM, "no memory to look for a model");
     for (size_t i = 0; i < r->n; i++) {
         const struct repo_root *root = &r->roots[i];
-        if (!root_has(root, name))
+        int rc = root_has(root, name, err);
+        if (rc == STATUS_NOT_FOUND)
             continue;
+        if (rc)
+            return rc;
         if (!found)
             *out = (struct repo_model){.name = str_of(dir), .root = root, .dir = root->kind == ROOT_REPOSITORY ? dir : "."};
         else
@@ -351,6 +387,6 @@ int repo_find(const struct repo *r, struct str name, struct arena *a, struct rep
         found = true;
     }
     if (!found)
-        return error_set(err, STATUS_NOT_FOUND, "there is no model \"%.*s\" in the repository", STR_ARG(name));
+        return not_found(name, err);
     return out->problem ? 0 : layout_scan_model(r, out, a, err);
 }

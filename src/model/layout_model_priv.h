@@ -15,7 +15,8 @@
 int layout_open(const struct repo_root *root, const char *rel, enum os_file_kind want, bool follow_out, int *fd,
                 struct error *err) MUST_CHECK;
 
-/* Fill everything behind name, root and dir. What is wrong with the model goes to m->problem; an error is ours (NOMEM). */
+/* Fill everything behind name, root and dir. What is wrong with the model goes to m->problem; an error is ours (NOMEM, UNAVAILABLE without
+ * descriptors). */
 int layout_scan_model(const struct repo *r, struct repo_model *m, struct arena *a, struct error *err) MUST_CHECK;
 
 #endif

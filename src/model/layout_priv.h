@@ -53,17 +53,19 @@ struct repo_model {
 int repo_open(struct repo *r, const struct registry_options *o, struct error *err) MUST_CHECK;
 void repo_release(struct repo *r);
 
-/* Picture of all models, sorted by name, allocated from `a`. Two roots with the same name give one entry with a problem. */
+/* Picture of all models, sorted by name, allocated from `a`. Two roots with the same name give one entry with a problem. UNAVAILABLE
+ * (no descriptors), NOMEM, or what is wrong with a root. */
 int repo_scan(const struct repo *r, struct arena *a, struct repo_model **out, size_t *n, struct error *err) MUST_CHECK;
 
-/* The same for one model. NOT_FOUND when no root has it. */
+/* The same for one model. NOT_FOUND when no root has it; UNAVAILABLE, NOMEM as above. */
 int repo_find(const struct repo *r, struct str name, struct arena *a, struct repo_model *out, struct error *err) MUST_CHECK;
 
 /* Over the model's folder and all its versions; never 0. *newest_ns: the latest change in it, wall clock. */
 uint64_t repo_fingerprint(const struct repo_model *m, uint64_t *newest_ns);
 
-/* Does any root have a folder of this (valid) name: one system call a root. */
-bool repo_has(const struct repo *r, struct str name);
+/* Whether any root has a folder of this (valid) name, by one system call a root: 0 or NOT_FOUND. UNAVAILABLE, NOMEM: that can't be told
+ * now. */
+int repo_has(const struct repo *r, struct str name, struct error *err) MUST_CHECK;
 
 /* Parse the model's config file (or start from an empty one) into `cfg`, strings from `a`. */
 int repo_config(const struct repo *r, const struct repo_model *m, struct arena *a, struct model_config *cfg,

@@ -519,10 +519,13 @@ int registry_load(struct registry *r, struct str model, struct str config,
     struct entry *e = NULL;
     if (r->o.mode != REGISTRY_EXPLICIT)
         return error_set(err, STATUS_CONFLICT, "models are not loaded by request here: start with model control mode explicit");
-    if (!str_is_model_name(model) || !repo_has(&r->repo, model))
+    if (!str_is_model_name(model))
         return error_set(err, STATUS_NOT_FOUND, "there is no model \"%.*s\" in the repository", STR_ARG(model));
+    int rc = repo_has(&r->repo, model, err);
+    if (rc)
+        return rc;
     os_mutex_lock(&r->lock);
-    int rc = begin(r, model, true, config, done, ctx, &e, err);
+    rc = begin(r, model, true, config, done, ctx, &e, err);
     if (!rc)
         e->on_disk = true;
     os_mutex_unlock(&r->lock);

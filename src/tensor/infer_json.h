@@ -12,7 +12,8 @@
  *   - whole-number dtypes take whole numbers only: 1.0 and 1e3 are refused, as Triton does;
  *   - BYTES are UTF-8 strings; the input parameter content_type "base64" (as in MLServer) carries other bytes;
  *   - FP16 and BF16 take JSON numbers, rounded once, correctly;
- *   - sequence_* and shared_memory_* are refused by name: inferd has no sequence batcher and no shared memory regions;
+ *   - sequence_*, shared_memory_*, headers and triton_* are refused by name unless they are 0, false or "": inferd has no sequence
+ *     batcher, no shared memory regions and hands no headers to models;
  *   - `timeout` is in microseconds, as in Triton.
  * Every refusal is STATUS_INVALID with one sentence that names the input, what was expected and what came. */
 #ifndef INFERD_TENSOR_INFER_JSON_H

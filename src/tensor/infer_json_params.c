@@ -92,15 +92,34 @@ static int unsupported(const struct infer_param *p, const char *of, struct error
     return STATUS_OK;
 }
 
+static bool is_nothing(const struct infer_param *p)
+{
+    return (p->kind == INFER_PARAM_INT && p->i == 0) || (p->kind == INFER_PARAM_BOOL && !p->b) ||
+           (p->kind == INFER_PARAM_STRING && p->s.n == 0);
+}
+
 static int sequence_param(const struct infer_param *p, struct error *err)
 {
-    bool none = (p->kind == INFER_PARAM_INT && p->i == 0) || (p->kind == INFER_PARAM_BOOL && !p->b) ||
-                (p->kind == INFER_PARAM_STRING && p->s.n == 0);
-    if (none)
+    if (is_nothing(p))
         return STATUS_OK;
     return error_set(err, STATUS_INVALID,
                      "request parameter '%.*s': inferd does not batch sequences; send requests that stand alone",
                      NAME_ARG(p->key));
+}
+
+/* Names that the protocol keeps for itself, so that a model can't have meant them (Triton's "parameters" extension). One that says "off" or
+ * nothing is let pass. */
+static int reserved_param(const struct infer_param *p, struct error *err)
+{
+    if (is_nothing(p))
+        return STATUS_OK;
+    if (STR_IS(p->key, "headers"))
+        return error_set(err, STATUS_INVALID,
+                         "request parameter 'headers' is reserved: inferd passes no HTTP headers on to models; leave it out");
+    return error_set(
+        err, STATUS_INVALID,
+        "request parameter '%.*s': names that begin with triton_ are reserved, and inferd has none of them; leave it out",
+        NAME_ARG(p->key));
 }
 
 int infer_json__request_params(struct infer_json *r, struct infer_param *params, size_t n, struct error *err)
@@ -126,6 +145,9 @@ int infer_json__request_params(struct infer_json *r, struct infer_param *params,
             r->timeout_us = (uint64_t)p->i;
         } else if (STR_IS(p->key, "sequence_id") || STR_IS(p->key, "sequence_start") || STR_IS(p->key, "sequence_end")) {
             if ((rc = sequence_param(p, err)) != 0)
+                return rc;
+        } else if (STR_IS(p->key, "headers") || str_starts(p->key, STR("triton_"))) {
+            if ((rc = reserved_param(p, err)) != 0)
                 return rc;
         } else {
             params[r->n_params++] = *p;

@@ -2,6 +2,7 @@
 import concurrent.futures as futures
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -365,3 +366,25 @@ def test_bad_start_is_one_clear_sentence(repository, arguments, words):
     done = subprocess.run([BINARY, "serve", str(repository), *arguments], capture_output=True, text=True, timeout=20)
     assert done.returncode == 2
     assert all(w in done.stderr for w in words), done.stderr
+
+
+def test_load_without_free_descriptors_is_503_and_changes_nothing(repository):
+    """Not 404: the model is there. Nothing is seen as changed or gone either, and the same request works when descriptors are back."""
+    write_fake(repository, "first", FILL.format(1))
+    write_fake(repository, "second", FILL.format(2))
+    args = ["--repository.mode=explicit", "--repository.load=first"]
+    with Server(repository, args=args) as server, requests.Session() as session:
+        load = lambda model: session.post(f"{server.url}/v2/repository/models/{model}/load", timeout=30)
+        assert session.get(server.url + "/v2/health/live").status_code == 200  # this connection is open before descriptors run out
+        fds = os.listdir(f"/proc/{server.process.pid}/fd")
+        soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (max(map(int, fds)) + 1, hard))
+        for model in "second", "first", "absent":
+            refused = load(model)
+            assert refused.status_code == 503 and "descriptors" in refused.json()["error"], refused.text
+            assert str(repository) not in refused.text
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        assert answer(server, "first") == 1
+        assert load("absent").status_code == 404
+        assert load("second").status_code == 200
+        assert answer(server, "second") == 2

@@ -371,6 +371,10 @@ static void parameters_are_typed_and_reserved_ones_checked(void **state)
     bad(f, PARAMS("\"sequence_id\":42"), "does not batch sequences");
     bad(f, PARAMS("\"sequence_id\":\"s\""), "does not batch sequences");
     bad(f, PARAMS("\"sequence_start\":true"), "sequence_start");
+    bad(f, PARAMS("\"headers\":\"x: y\""), "'headers' is reserved");
+    bad(f, PARAMS("\"triton_enable_empty_final_response\":true"), "'triton_enable_empty_final_response'");
+    good(f, PARAMS("\"triton_enable_empty_final_response\":false,\"headers\":\"\""));
+    good(f, PARAMS("\"tritonic\":1,\"header\":\"h\""));
     bad(f, PARAMS("\"a\":null"), "a bool, a number or a string");
     bad(f, PARAMS("\"a\":[1]"), "a bool, a number or a string");
     bad(f, PARAMS("\"a\":1,\"a\":2"), "parameter 'a' is given twice");

@@ -95,7 +95,7 @@ static void count(struct api *a, enum route_id route, int code)
     struct metric *m = atomic_load_explicit(&a->requests[route][code], memory_order_acquire);
     if (!m) {
         snprintf(text, sizeof text, "%d", code);
-        m = metrics_series(a->requests_family, (const char *const[]){"http", route_name(route), text});
+        m = metrics_series(a->requests_family, (const char *const[]){route_protocol(route), route_name(route), text});
         atomic_store_explicit(&a->requests[route][code], m, memory_order_release);
     }
     metric_inc(m);
@@ -119,7 +119,7 @@ static void write_record(struct access_log *log, const struct http_request *r, c
     ACCESS_SET(e.peer, r->peer);
     ACCESS_SET(e.method, r->method_text);
     ACCESS_SET(e.path, r->path);
-    ACCESS_SET(e.protocol, STR("http"));
+    ACCESS_SET(e.protocol, str_of(route_protocol(call->match.id)));
     ACCESS_SET(e.model, r->log_model);
     ACCESS_SET(e.version, r->log_version);
     ACCESS_SET(e.subject, call->who ? str_of(call->who->id) : STR(""));

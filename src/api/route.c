@@ -99,6 +99,14 @@ bool route_row_at(size_t i, struct route_row *out)
     return true;
 }
 
+/* Where it is not "http", which stands for KServe's protocol and what belongs to no protocol. Routes of others have their row here. */
+static const char *const protocols[ROUTE_COUNT] = {[ROUTE_NONE] = "http"};
+
+const char *route_protocol(enum route_id id)
+{
+    return protocols[id] ? protocols[id] : "http";
+}
+
 const char *route_name(enum route_id id)
 {
     return names[id];

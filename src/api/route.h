@@ -60,6 +60,8 @@ struct route_row {
 /* The `i`th; false past the end. */
 bool route_row_at(size_t i, struct route_row *out);
 
+/* The protocol that requests of a route are counted and logged under: "http" for KServe over HTTP. Constant. */
+const char *route_protocol(enum route_id id);
 /* Constant name of a route for metrics and logs: "infer", "model_ready". */
 const char *route_name(enum route_id id);
 

@@ -74,15 +74,17 @@ static bool drained(struct server *s)
 /* The phases above. False: cut short by a second signal. */
 static bool stop(struct server *s)
 {
+    os_mutex_lock(&s->reload_lock);
+    uint64_t grace = s->config->shutdown.grace, drain = s->config->shutdown.drain_timeout;
+    os_mutex_unlock(&s->reload_lock);
     api_set_phase(s->api, API_STOPPING);
     os_notify_stopping(&s->notify);
-    LOG(s->log, LOG_INFO, "stopping", LOG_U("in_flight", api_in_flight(s->api)),
-        LOG_F("grace_s", (double)s->config->shutdown.grace * 1e-9));
-    if (!wait_phase(s, os_monotonic_ns() + s->config->shutdown.grace, NULL))
+    LOG(s->log, LOG_INFO, "stopping", LOG_U("in_flight", api_in_flight(s->api)), LOG_F("grace_s", (double)grace * 1e-9));
+    if (!wait_phase(s, os_monotonic_ns() + grace, NULL))
         return false;
     if (s->listeners[0])
         http_server_drain(s->listeners[0]);
-    if (!wait_phase(s, os_monotonic_ns() + s->config->shutdown.drain_timeout, drained))
+    if (!wait_phase(s, os_monotonic_ns() + drain, drained))
         return false;
     if (!drained(s))
         LOG(s->log, LOG_WARN, "drain_timeout", LOG_U("in_flight", api_in_flight(s->api)));
@@ -115,15 +117,12 @@ static void release_parts(struct server *s, bool signals_open)
 
 static void release_configs(struct server *s)
 {
-    while (s->retired) {
-        struct retired_config *r = s->retired;
-        s->retired = r->next;
-        config_release(r->config);
-        free(r->config);
-        free(r);
+    if (s->config != s->first_config) {
+        config_release(s->config);
+        free(s->config);
     }
-    config_release(s->config);
-    free(s->config);
+    config_release(s->first_config);
+    free(s->first_config);
 }
 
 int server_run(const struct server_options *o, struct error *err)
@@ -132,7 +131,7 @@ int server_run(const struct server_options *o, struct error *err)
     if (!s)
         return error_set(err, STATUS_NOMEM, "out of memory while starting");
     s->o = *o;
-    s->config = o->config;
+    s->config = s->first_config = o->config;
     s->notify.fd = -1;
     s->started_ns = os_monotonic_ns();
     os_mutex_init(&s->reload_lock, RANK_RELOAD);

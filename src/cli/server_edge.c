@@ -22,21 +22,21 @@ static bool file_changed(struct server *s)
 {
     struct edge_watch *w = &s->keys_watch;
     struct os_file_info info;
-    if (os_file_info(s->config->auth.keys_file, &info, NULL) < 0)
+    if (os_file_info(s->first_config->auth.keys_file, &info, NULL) < 0)
         return true; /* reading it will say why */
     bool same = info.size_bytes == w->size_bytes && info.mtime_ns == w->mtime_ns && info.inode == w->inode;
     w->size_bytes = info.size_bytes;
     w->mtime_ns = info.mtime_ns;
     w->inode = info.inode;
     if (!same && info.mode & WRITE_OTHERS)
-        LOG(s->log, LOG_WARN, "keys_file_writable", LOG_S("file", s->config->auth.keys_file),
+        LOG(s->log, LOG_WARN, "keys_file_writable", LOG_S("file", s->first_config->auth.keys_file),
             LOG_S("hint", "others than its owner may write it, and so give themselves any scope: chmod 600"));
     return !same;
 }
 
 static int read_keys(struct server *s, struct error *err)
 {
-    const char *path = s->config->auth.keys_file;
+    const char *path = s->first_config->auth.keys_file;
     struct buf text;
     size_t n = 0;
     buf_init(&text);
@@ -53,7 +53,7 @@ void server__tick_edge(struct server *s, uint64_t now_ns)
 {
     struct edge_watch *w = &s->keys_watch;
     struct error err = {0};
-    if (!s->config->auth.keys_file[0] || now_ns < w->next_ns)
+    if (!s->first_config->auth.keys_file[0] || now_ns < w->next_ns)
         return;
     w->next_ns = now_ns + WATCH_NS;
     if (!file_changed(s))
@@ -66,14 +66,14 @@ void server__tick_edge(struct server *s, uint64_t now_ns)
 
 int server__reload_edge(struct server *s, struct error *err)
 {
-    return s->config->auth.keys_file[0] ? read_keys(s, err) : 0;
+    return s->first_config->auth.keys_file[0] ? read_keys(s, err) : 0;
 }
 
 /* ---- start ---- */
 
 static int start_audit(struct server *s, struct error *err)
 {
-    const struct config *c = s->config;
+    const struct config *c = s->first_config;
     char path[4096];
     struct access_log_options o = {.format = LOG_FORMAT_JSON,
                                    .audit = true,
@@ -81,10 +81,10 @@ static int start_audit(struct server *s, struct error *err)
                                    .metrics = s->metrics,
                                    .log = s->log,
                                    .path = c->audit.file};
-    if (str_eqz(str_of(c->audit.file), "off") || (!c->audit.file[0] && !c->state_dir[0]))
+    if (str_eqz(str_of(c->audit.file), "off") || (!c->audit.file[0] && !server__state_dir(s)))
         return 0;
     if (!c->audit.file[0]) {
-        int n = snprintf(path, sizeof path, "%s/audit.log", c->state_dir);
+        int n = snprintf(path, sizeof path, "%s/audit.log", server__state_dir(s));
         if (n < 0 || (size_t)n >= sizeof path)
             return error_set(err, STATUS_INVALID, "state_dir: the path is too long");
         o.path = path;
@@ -98,7 +98,7 @@ static void tell_open(struct server *s, const char *name, const struct config_li
     for (size_t i = 0; i < listen->n; i++) {
         if (config_listen_is_loopback(str_of(listen->v[i])))
             continue;
-        if (!config_has_auth(s->config))
+        if (!config_has_auth(s->first_config))
             LOG(s->log, LOG_WARN, "open_without_authentication", LOG_S("listener", name), LOG_S("address", listen->v[i]),
                 LOG_S("anybody_may", what));
         LOG(s->log, LOG_WARN, "open_without_tls", LOG_S("listener", name), LOG_S("address", listen->v[i]),
@@ -108,7 +108,7 @@ static void tell_open(struct server *s, const char *name, const struct config_li
 
 int server__start_edge(struct server *s, struct error *err)
 {
-    const struct config *c = s->config;
+    const struct config *c = s->first_config;
     const struct edge_options o = {.keys = c->auth.keys_file[0] != 0, .metrics = s->metrics};
     s->edge = edge_create(&o);
     if (!s->edge)

@@ -13,19 +13,14 @@
 #include "os/signals.h"
 #include "os/thread.h"
 
-struct retired_config {
-    struct config *config;
-    struct retired_config *next;
-};
-
 struct edge;
 
 struct server {
     struct server_options o;
-    /* The running configuration. Replaced under `reload_lock` while other threads read it, so each loads the pointer once; strings
-     * of older ones may still be referenced, so they are kept until the end (a reload is rare and a config is some kilobytes). */
-    _Atomic(struct config *) config;
-    struct retired_config *retired;
+    /* The running configuration. Read and replaced under `reload_lock` once threads run; the one before is freed then. The first one
+     * stays to the end: parts that were started with it refer to its strings, and rows that need a restart never change. */
+    struct config *config, *first_config;
+    uint32_t compute_threads; /* as resolved at the start */
     struct os_mutex reload_lock;
 
     struct log_sink *log_sink;
@@ -56,6 +51,9 @@ struct server {
 /* server_start.c: build every part in order; on error the caller runs server__release on what there is. */
 int server__start(struct server *s, struct error *err) MUST_CHECK;
 void server__release(struct server *s);
+
+/* The folder that the configuration names for what outlives the process; NULL: it names none. */
+const char *server__state_dir(const struct server *s);
 
 /* The configured limits, with as many connections as there are descriptors for: raises the process's limit when it can, else warns and
  * lowers max_connections, so that a flood of connections is answered with 503 and doesn't take the descriptors of health checks,

@@ -38,23 +38,22 @@ static void apply(struct server *s)
 
 static int replace(struct server *s, struct report *r, struct error *err)
 {
-    struct retired_config *old = calloc(1, sizeof *old);
     struct config *fresh = calloc(1, sizeof *fresh);
-    int rc = old && fresh ? s->o.rebuild(s->o.ctx, fresh, err) : error_set(err, STATUS_NOMEM, "out of memory while reloading");
+    int rc = fresh ? s->o.rebuild(s->o.ctx, fresh, err) : error_set(err, STATUS_NOMEM, "out of memory while reloading");
     if (rc < 0) {
-        free(old);
         free(fresh);
         return rc;
     }
     rc = config_reconcile(fresh, s->config, note_row, r, err);
     if (rc < 0) {
         config_release(fresh);
-        free(old);
         free(fresh);
         return rc;
     }
-    *old = (struct retired_config){s->config, s->retired};
-    s->retired = old;
+    if (s->config != s->first_config) {
+        config_release(s->config);
+        free(s->config);
+    }
     s->config = fresh;
     apply(s);
     return server__reload_edge(s, err);

@@ -90,14 +90,48 @@ void server__http_limits(struct server *s, struct http_limits *out)
         LOG_S("hint", "raise the hard limit (ulimit -Hn, LimitNOFILE) or lower limits.max_connections"));
 }
 
+const char *server__state_dir(const struct server *s)
+{
+    const char *given = s->first_config->state_dir;
+    return given[0] && strcmp(given, "-") != 0 ? given : NULL;
+}
+
+/* Where crash reports go when nobody said: what systemd made for the service (the first, if several), else where the XDG base directory
+ * specification puts what a program of this user keeps. Empty: nowhere. */
+static void default_state_dir(struct buf *out)
+{
+    const char *systemd = getenv("STATE_DIRECTORY"), *xdg = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    if (systemd && systemd[0] == '/')
+        buf_append(out, systemd, strcspn(systemd, ":"));
+    else if (xdg && xdg[0] == '/')
+        buf_printf(out, "%s/inferd", xdg);
+    else if (home && home[0] == '/')
+        buf_printf(out, "%s/.local/state/inferd", home);
+}
+
+static void catch_crashes(struct server *s)
+{
+    const char *given = s->config->state_dir, *named = server__state_dir(s);
+    struct error err = {0};
+    struct buf folder;
+    buf_init(&folder);
+    if (named)
+        buf_append_z(&folder, named);
+    else if (!given[0])
+        default_state_dir(&folder);
+    const char *path = buf_z(&folder);
+    if (os_crash_install(path[0] ? path : NULL, INFERD_VERSION, &err) < 0)
+        LOG(s->log, given[0] ? LOG_WARN : LOG_INFO, "crash_folder_unusable", LOG_S("reason", err.text),
+            LOG_S("hint", "set state_dir to a folder that can be written"));
+    buf_release(&folder);
+}
+
 /* What can be refused by the system without being fatal is a warning. */
 static void prepare_process(struct server *s)
 {
-    const struct config *c = s->config;
     struct error err = {0};
     os_memory_tune();
-    if (os_crash_install(c->state_dir[0] ? c->state_dir : NULL, INFERD_VERSION, &err) < 0)
-        LOG(s->log, LOG_WARN, "crash_folder_unusable", LOG_S("reason", err.text));
+    catch_crashes(s);
     if (os_notify_open(&s->notify, &err) < 0)
         LOG(s->log, LOG_WARN, "supervisor_unreachable", LOG_S("reason", err.text));
 }
@@ -145,8 +179,7 @@ static void append_status(void *ctx, struct buf *out)
     buf_append_json_str(out, str_of(os_build_id()));
     buf_printf(out, ",\"uptime_s\":%.3f,\"rss_bytes\":%llu,\"compute_threads\":%u,\"connections\":%llu",
                (double)(os_monotonic_ns() - s->started_ns) * 1e-9, (unsigned long long)os_process_rss_bytes(),
-               cli_threads(s->config->compute.threads),
-               (unsigned long long)(s->listeners[0] ? http_server_connections(s->listeners[0]) : 0));
+               s->compute_threads, (unsigned long long)(s->listeners[0] ? http_server_connections(s->listeners[0]) : 0));
 }
 
 static uint32_t decode_threads(const struct config *c)
@@ -251,6 +284,7 @@ int server__start(struct server *s, struct error *err)
     int rc = start_logs(s, err);
     if (rc < 0)
         return rc;
+    s->compute_threads = cli_threads(s->config->compute.threads);
     prepare_process(s);
     s->metrics = metrics_create();
     s->process_metrics = s->metrics ? process_metrics_create(s->metrics, INFERD_VERSION, os_build_id()) : NULL;

@@ -14,6 +14,7 @@ import requests
 
 from inferd_server import BINARY, SIMPLE, Server, write_fake
 
+SANITIZED = os.environ.get("INFERD_BUILD") in ("asan", "tsan", "ubsan")
 BODY = {"inputs": [{"name": n, "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for n in ("INPUT0", "INPUT1")]}
 
 
@@ -155,6 +156,43 @@ def test_crash_report(models):
     assert re.search(r"^#\d+ 0x[0-9a-f]+ inferd\+0x[0-9a-f]+ \(main\+0x[0-9a-f]+\)$", report, re.M)
     assert report.strip() in text
     server.scratch.cleanup()
+
+
+@pytest.mark.parametrize("variables, where", [
+    ({"STATE_DIRECTORY": "{}/one:{}/two", "XDG_STATE_HOME": "{}/xdg"}, "one"),
+    ({"XDG_STATE_HOME": "{}/xdg", "HOME": "{}/home"}, "xdg/inferd"),
+    ({"HOME": "{}/home"}, "home/.local/state/inferd"),
+    ({"HOME": "/proc/none"}, None),
+])
+def test_crash_report_without_state_dir(models, tmp_path, variables, where):
+    """The report still goes to a file: where systemd or the XDG base directory specification says; else to stderr alone."""
+    unset = {"STATE_DIRECTORY": "", "XDG_STATE_HOME": ""}
+    env = {**unset, **{k: v.replace("{}", str(tmp_path)) for k, v in variables.items()}}
+    server = Server(models, args=["--state_dir="], env=env)
+    server.process.send_signal(signal.SIGSEGV)
+    server.process.wait(20)
+    server.reader.join(5)
+    found = [p for p in tmp_path.rglob("crash-*.txt")]
+    assert [str(p.parent.relative_to(tmp_path)) for p in found] == ([where] if where else [])
+    assert "inferd: crashed by SIGSEGV" in "\n".join(server.log_lines)
+    assert bool(server.records("crash_folder_unusable")) == (where is None)
+    server.scratch.cleanup()
+
+
+def test_reloads_keep_nothing(models, tmp_path):
+    """A thousand reloads of a configuration file: the configurations before are freed (they are some kilobytes each)."""
+    config = tmp_path / "inferd.yaml"
+    config.write_text("limits:\n  max_pipeline: 16\n")
+    with Server(models, args=[f"--config={config}"]) as server:
+        reload = lambda: requests.post(server.admin_url + "/admin/reload").raise_for_status()
+        for _ in range(100):
+            reload()
+        before = server.rss_bytes()
+        for i in range(1000):
+            if i % 100 == 0:
+                config.write_text(f"limits:\n  max_pipeline: {16 + i // 100 % 2}\n")
+            reload()
+        assert server.rss_bytes() - before < (1 << 20) * (8 if SANITIZED else 1), server.rss_bytes() - before
 
 
 def test_stderr_that_nobody_reads(models):

@@ -37,6 +37,12 @@ void cli_http_limits(const struct config *c, struct http_limits *out)
         .idle_timeout_ns = c->limits.idle_timeout,
         .write_timeout_ns = c->limits.write_timeout,
         .min_body_rate = c->limits.min_body_rate,
+        .http2_max_streams = c->limits.http2_max_streams,
+        .http2_window_bytes = c->limits.http2_window_bytes,
+        .http2_table_bytes = c->limits.http2_table_bytes,
+        .http2_max_continuations = c->limits.http2_max_continuations,
+        .http2_glitches = c->limits.http2_glitches,
+        .http2_glitch_rate = c->limits.http2_glitch_rate,
         .max_body_memory = c->limits.max_body_memory,
     };
 }

@@ -102,6 +102,12 @@ struct http_limits {
     uint64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns, write_timeout_ns;
     uint64_t min_body_rate;   /* bytes/s that a body must come at once body_timeout has passed; 0: the timeout is final */
     uint64_t max_body_memory; /* bytes of request bodies held by the server at once, 0: none; past it 503 */
+    /* HTTP/2; those of a connection are fixed when it begins. See wire/http2.h. */
+    uint32_t http2_max_streams;                 /* of a connection at once */
+    uint32_t http2_window_bytes;                /* of a stream: what the client may send ahead of the handler */
+    uint32_t http2_table_bytes;                 /* HPACK table, each direction */
+    uint32_t http2_max_continuations;           /* of one header block, <= 8 */
+    uint32_t http2_glitches, http2_glitch_rate; /* budget, and what it gets back a second; spent: GOAWAY */
 };
 void http_limits_default(struct http_limits *l);
 

@@ -48,7 +48,27 @@ static void run_flush(struct loop_task *t)
 
 static void run_free(struct loop_task *t)
 {
-    free(CONTAINER_OF(t, struct conn, free_task));
+    struct conn *c = CONTAINER_OF(t, struct conn, free_task);
+    http2__release(c);
+    free(c);
+}
+
+void http__conn_flush_soon(struct conn *c)
+{
+    if (c->flush_queued || c->state == CONN_CLOSED)
+        return;
+    c->flush_queued = true;
+    loop_defer(c->w->loop, &c->flush_task);
+}
+
+ssize_t http__conn_recv(struct conn *c, void *p, size_t n)
+{
+    return os_sock_read(c->watch.fd, p, n);
+}
+
+ssize_t http__conn_send(struct conn *c, const struct os_iov *v, size_t n)
+{
+    return os_sock_write(c->watch.fd, v, n);
 }
 
 static struct conn *conn_create(struct http_worker *w, int fd, const struct os_addr *peer)
@@ -109,6 +129,7 @@ void http__conn_close(struct conn *c)
     if (c->state == CONN_CLOSED)
         return;
     c->state = CONN_CLOSED;
+    http2__closed(c);
     loop_fd_remove(w->loop, &c->watch);
     os_close(c->watch.fd);
     loop_timer_stop(w->loop, &c->timer);
@@ -162,7 +183,10 @@ void http__conn_linger(struct conn *c)
 
 void http__conn_drain(struct conn *c)
 {
-    if (c->state == CONN_OPEN && c->n_reqs == 0 && (c->served || loop_now_ns(c->w->loop) - c->idle_since_ns > DRAIN_IDLE_NS))
+    if (c->state == CONN_OPEN && c->h2)
+        http2__drain(c);
+    else if (c->state == CONN_OPEN && c->n_reqs == 0 &&
+             (c->served || loop_now_ns(c->w->loop) - c->idle_since_ns > DRAIN_IDLE_NS))
         http__conn_close(c);
     else if (c->state == CONN_OPEN)
         http__conn_pump(c);
@@ -358,6 +382,10 @@ static void end_read(struct conn *c)
         http__conn_close(c);
         return;
     }
+    if (c->h2) {
+        http2__eof(c);
+        return;
+    }
     if (c->cur) { /* the rest of this one will never come */
         metric_inc(c->w->server->m.lost);
         http__req_gone(c->cur);
@@ -397,7 +425,7 @@ static bool has_bytes(struct conn *c, ssize_t n)
 /* One read to where the body belongs. True: read again. */
 static bool read_body(struct conn *c, uint8_t *at, size_t room)
 {
-    ssize_t n = os_sock_read(c->watch.fd, at, room);
+    ssize_t n = http__conn_recv(c, at, room);
     if (!has_bytes(c, n))
         return false;
     struct req *q = c->cur;
@@ -413,12 +441,30 @@ static bool read_body(struct conn *c, uint8_t *at, size_t room)
     return false;
 }
 
+/* The first bytes of a connection tell HTTP/2 (prior knowledge, RFC 9113 3.3) from HTTP/1.x: no request of the latter begins with
+ * all of the preface. Bytes that could be either are only counted, as they are known. True: decided, and `data` is to be parsed. */
+static bool decide(struct conn *c, const char *data, size_t n)
+{
+    static const char preface[] = HTTP2_PREFACE;
+    size_t seen = c->preface_n, take = MIN_OF(n, HTTP2_PREFACE_BYTES - seen);
+    bool same = memcmp(data, preface + seen, take) == 0;
+    if (same && seen + take < HTTP2_PREFACE_BYTES) {
+        c->preface_n = (uint8_t)(seen + take);
+        return false;
+    }
+    c->decided = true;
+    if (same)
+        return http2__start(c) && http2__input(c, preface, seen);
+    feed(c, preface, seen);
+    return c->state == CONN_OPEN && !c->closing;
+}
+
 /* One read to the shared buffer. True: read again. */
 static bool read_shared(struct conn *c)
 {
     char *buf = (char *)c->w->read_buf;
-    size_t room = c->cur || c->state == CONN_LINGER ? HTTP_READ_BYTES : HTTP_HEAD_READ_BYTES;
-    ssize_t n = os_sock_read(c->watch.fd, buf, room);
+    size_t room = c->cur || c->h2 || c->state == CONN_LINGER ? HTTP_READ_BYTES : HTTP_HEAD_READ_BYTES;
+    ssize_t n = http__conn_recv(c, buf, room);
     if (!has_bytes(c, n))
         return false;
     metric_add(c->w->server->m.bytes_in, (uint64_t)n);
@@ -426,6 +472,10 @@ static bool read_shared(struct conn *c)
         discard(c, (size_t)n);
         return c->state != CONN_CLOSED && (size_t)n == room;
     }
+    if (!c->decided && !decide(c, buf, (size_t)n))
+        return c->state == CONN_OPEN && (size_t)n == room;
+    if (c->h2)
+        return http2__input(c, buf, (size_t)n) && (size_t)n == room;
     size_t used = feed(c, buf, (size_t)n);
     if (c->state != CONN_OPEN)
         return false;
@@ -450,7 +500,7 @@ static bool read_once(struct conn *c)
             c->corked = false;
             return false;
         }
-    } else if (!c->closing && c->state == CONN_OPEN && c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u)) {
+    } else if (!c->h2 && !c->closing && c->state == CONN_OPEN && c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u)) {
         pause_reading(c);
         return false;
     }
@@ -497,11 +547,9 @@ static uint64_t body_deadline(struct conn *c)
     return later(c->cur->rate_since_ns, c->w->limits.body_timeout_ns);
 }
 
-/* A timeout has passed with the body under way. True: it came fast enough meanwhile, and gets another one. */
-static bool body_fast_enough(struct conn *c)
+bool http__body_fast_enough(struct req *q)
 {
-    struct req *q = c->cur;
-    uint64_t now = loop_now_ns(c->w->loop), rate = c->w->limits.min_body_rate;
+    uint64_t now = loop_now_ns(q->w->loop), rate = q->w->limits.min_body_rate;
     uint64_t bytes = q->body_wire_bytes - q->rate_since_bytes, ms = (now - q->rate_since_ns) / 1000000;
     if (rate == 0 || MIN_OF(bytes, UINT64_MAX / 1000) * 1000 / (ms + 1) < rate)
         return false;
@@ -523,6 +571,10 @@ static void choose_deadline(struct conn *c)
         set_deadline(c, later(c->wrote_ns, l->write_timeout_ns), DEADLINE_WRITE);
     if (c->n_reqs == 0)
         set_deadline(c, later(c->idle_since_ns, c->w->draining ? DRAIN_IDLE_NS : l->idle_timeout_ns), DEADLINE_IDLE);
+    if (c->preface_n && !c->decided)
+        set_deadline(c, later(c->idle_since_ns, l->header_timeout_ns), DEADLINE_IDLE);
+    if (c->h2)
+        set_deadline(c, http2__look_at_ns(c), DEADLINE_STREAMS);
 }
 
 static void settle(struct conn *c)
@@ -552,7 +604,7 @@ void http__conn_pump(struct conn *c)
             c->want_continue = false;
             http__send_continue(c);
         }
-        if (!http__flush(c))
+        if (c->h2 ? !http2__flush(c) : !http__flush(c))
             return;
         if (c->eof && c->n_reqs == 0) {
             http__conn_close(c);
@@ -570,7 +622,7 @@ static void time_out(struct conn *c)
         refuse(c, 408, "the request's header section did not arrive in time");
         return;
     case DEADLINE_BODY:
-        if (body_fast_enough(c)) {
+        if (http__body_fast_enough(c->cur)) {
             http__conn_pump(c);
             return;
         }
@@ -582,7 +634,14 @@ static void time_out(struct conn *c)
         break;
     case DEADLINE_IDLE:
         http__limit(c->w, LIMIT_IDLE_TIMEOUT);
-        break;
+        if (!c->h2)
+            break;
+        http2__end(c);
+        return;
+    case DEADLINE_STREAMS:
+        http2__look(c);
+        http__conn_pump(c);
+        return;
     default:
         break;
     }

@@ -82,6 +82,21 @@ void http__req_drop_out(struct req *q)
     q->out_bytes = 0;
 }
 
+void http__out_take(struct req *q, uint8_t *to, size_t n)
+{
+    q->out_bytes -= n;
+    q->pub.wire_out_bytes += n;
+    while (n) {
+        size_t take = MIN_OF(n, q->out->s.n - q->out_skip);
+        memcpy(to, q->out->s.p + q->out_skip, take);
+        q->out_skip += take;
+        to += take;
+        n -= take;
+        if (q->out_skip == q->out->s.n)
+            piece_pop(q);
+    }
+}
+
 /* --- heads --- */
 
 static bool has_no_body(int status)
@@ -135,10 +150,14 @@ static bool queue_head(struct req *q, int status, const char *content_type, cons
     return queue_slice(q, slice_borrow(copy, b->n));
 }
 
-/* No memory for a reply: the client gets a cut connection, which it can tell from an answer. */
-static void reply_failed(struct req *q)
+/* No memory for a reply: the client gets a cut connection or stream, which it can tell from an answer. */
+void http__reply_failed(struct req *q)
 {
     q->state = REQ_REPLIED;
+    if (q->conn && q->h2) {
+        http2__cut(q, HTTP2_INTERNAL_ERROR, false);
+        return;
+    }
     if (q->conn)
         http__conn_close(q->conn);
     else
@@ -151,6 +170,8 @@ static void reply_queued(struct req *q)
     q->state = REQ_REPLIED;
     if (!c)
         http__req_finish(q);
+    else if (q->h2)
+        http2__ready(q);
     else if (!c->corked)
         http__conn_pump(c);
 }
@@ -175,8 +196,13 @@ void http_reply(struct http_request *r, int status, const char *content_type, co
         reply_queued(q);
         return;
     }
-    bool ok = queue_head(q, status, content_type, headers, n_headers, (int64_t)length);
-    bool send = ok && !q->head_only && !has_no_body(status);
+    bool send = !q->head_only && !has_no_body(status), ok;
+    if (q->h2)
+        ok = http2__head(q, status, content_type, headers, n_headers, has_no_body(status) ? -1 : (int64_t)length,
+                         send && length > 0);
+    else
+        ok = queue_head(q, status, content_type, headers, n_headers, (int64_t)length);
+    send = send && ok;
     for (size_t i = 0; i < n_body; i++)
         if (send && body[i].n)
             ok = queue_slice(q, body[i]) && ok;
@@ -185,7 +211,7 @@ void http_reply(struct http_request *r, int status, const char *content_type, co
     if (ok)
         reply_queued(q);
     else
-        reply_failed(q);
+        http__reply_failed(q);
 }
 
 /* The body of an error, in the handler's format, in the request's arena. */
@@ -239,12 +265,13 @@ void http_reply_error(struct http_request *r, int status, const char *text, uint
 
 /* --- streams --- */
 
-static void queue_flush(struct conn *c)
+/* A stream that has begun can't go on: its handler hears of it as of a client that has left, and ends it. */
+static void lose(struct req *q)
 {
-    if (c->flush_queued || c->state == CONN_CLOSED)
-        return;
-    c->flush_queued = true;
-    loop_defer(c->w->loop, &c->flush_task);
+    if (q->h2)
+        http2__cut(q, HTTP2_INTERNAL_ERROR, false);
+    else
+        http__conn_close(q->conn);
 }
 
 void http_stream_begin(struct http_request *r, int status, const char *content_type, const struct http_header *headers,
@@ -254,18 +281,20 @@ void http_stream_begin(struct http_request *r, int status, const char *content_t
     ASSERT(q->state == REQ_WAITING && !has_no_body(status));
     q->state = REQ_STREAM;
     q->on_writable = on_writable;
-    q->chunked_out = !q->http10;
+    q->chunked_out = !q->http10 && !q->h2;
     if (q->http10)
         q->keep_alive = false; /* the end of the body is the end of the connection */
     if (!q->conn) {
         r->reply_status = 499;
         return;
     }
-    if (!queue_head(q, status, content_type, headers, n_headers, -1)) {
-        http__conn_close(q->conn);
+    bool ok = q->h2 ? http2__head(q, status, content_type, headers, n_headers, -1, true)
+                    : queue_head(q, status, content_type, headers, n_headers, -1);
+    if (!ok) {
+        lose(q);
         return;
     }
-    queue_flush(q->conn);
+    http__conn_flush_soon(q->conn);
 }
 
 bool http_stream_write(struct http_request *r, struct slice s)
@@ -276,7 +305,7 @@ bool http_stream_write(struct http_request *r, struct slice s)
     if (q->conn && s.n && !q->head_only) {
         p = piece_new(q);
         if (!p)
-            http__conn_close(q->conn); /* the client must see that something is missing */
+            lose(q); /* the client must see that something is missing */
     }
     if (!p) {
         slice_release(&s);
@@ -288,7 +317,10 @@ bool http_stream_write(struct http_request *r, struct slice s)
         p->crlf = 1;
     }
     piece_queue(q, p);
-    queue_flush(q->conn);
+    if (q->h2)
+        http2__ready(q);
+    else
+        http__conn_flush_soon(q->conn);
     q->waits_writable = q->out_bytes > HTTP_STREAM_HIGH_BYTES;
     return !q->waits_writable;
 }
@@ -302,18 +334,26 @@ void http_stream_end(struct http_request *r)
         return;
     }
     if (q->chunked_out && !q->head_only && !queue_slice(q, slice_borrow(HTTP1_LAST_CHUNK, sizeof HTTP1_LAST_CHUNK - 1))) {
-        reply_failed(q);
+        http__reply_failed(q);
+        return;
+    }
+    q->waits_writable = false;
+    if (q->h2) {
+        reply_queued(q);
         return;
     }
     q->state = REQ_REPLIED;
-    q->waits_writable = false;
-    queue_flush(q->conn);
+    http__conn_flush_soon(q->conn);
 }
 
 void http_stream_end_trailers(struct http_request *r, const struct http_header *trailers, size_t n)
 {
-    (void)trailers;
-    (void)n;
+    struct req *q = http__req_of(r);
+    ASSERT(q->state == REQ_STREAM);
+    if (q->conn && q->h2 && !http2__trailers(q, trailers, n)) {
+        http__reply_failed(q);
+        return;
+    }
     http_stream_end(r);
 }
 
@@ -322,7 +362,7 @@ void http_stream_abort(struct http_request *r)
     struct req *q = http__req_of(r);
     ASSERT(q->state == REQ_STREAM);
     q->gone_told = true; /* the handler knows */
-    reply_failed(q);
+    http__reply_failed(q);
 }
 
 /* --- writing --- */
@@ -406,11 +446,9 @@ static bool finish_written(struct conn *c)
     return false;
 }
 
-static void tell_writable(struct conn *c)
+void http__tell_writable(struct req *q)
 {
-    struct list *n = list_first(&c->reqs);
-    struct req *q = n ? LIST_ENTRY(n, struct req, node) : NULL;
-    if (!q || !q->waits_writable || q->out_bytes > HTTP_STREAM_LOW_BYTES)
+    if (!q->waits_writable || q->out_bytes > HTTP_STREAM_LOW_BYTES)
         return;
     q->waits_writable = false;
     if (q->on_writable)
@@ -439,7 +477,7 @@ static int write_ready(struct conn *c)
     size_t total, n;
     while ((n = gather(c, v, &total))) {
         n = flatten(flat, v, n, total);
-        ssize_t put = os_sock_write(c->watch.fd, v, n);
+        ssize_t put = http__conn_send(c, v, n);
         if (put == STATUS_AGAIN)
             return 0;
         if (put < 0) {
@@ -460,8 +498,9 @@ bool http__flush(struct conn *c)
     c->corked = true;
     int rc = write_ready(c);
     bool close = rc >= 0 && finish_written(c);
-    if (rc >= 0 && !close && c->state == CONN_OPEN)
-        tell_writable(c);
+    struct list *first = list_first(&c->reqs);
+    if (rc >= 0 && !close && c->state == CONN_OPEN && first)
+        http__tell_writable(LIST_ENTRY(first, struct req, node));
     c->corked = false;
     if (c->state == CONN_CLOSED)
         return false;

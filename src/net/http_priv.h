@@ -1,6 +1,6 @@
-/* http_priv.h: private to net/http_*.c. The objects of the HTTP server and who owns whom:
+/* http_priv.h: private to net/http_*.c and net/http2_*.c. The objects of the HTTP server and who owns whom:
  *
- *   http_server 1--n worker (a loop and its thread) 1--n conn 1--n req (in order of arrival; replies leave in that order)
+ *   http_server 1--n worker (a loop and its thread) 1--n conn 1--n req (in order of arrival; over HTTP/1.x replies leave in that order)
  *
  * A worker's objects belong to its thread. A conn dies at the end of the iteration in which it is closed; a req that nobody
  * answered or released yet outlives its conn (req->conn == NULL, pub.gone) and returns to the worker's pool when that happens.
@@ -20,6 +20,7 @@
 #include "os/thread.h"
 #include "wire/coding.h"
 #include "wire/http1.h"
+#include "wire/http2.h"
 
 enum {
     HTTP_HEAD_READ_BYTES = 16 << 10,  /* one read while no body is under way; bounds what a paused connection keeps */
@@ -32,8 +33,9 @@ enum {
     HTTP_POOL_REQS = 256, /* request objects kept by a worker */
     HTTP_SLABS = 32,      /* body slabs kept by a worker */
     HTTP_SLABS_BYTES = 16 << 20,
-    HTTP_LINGER_BYTES = 1 << 20, /* discarded behind an error before we give up */
-    HTTP_REFUSED_MAX = 128,      /* connections past max_connections that get a 503, per worker */
+    HTTP_LINGER_BYTES = 1 << 20,              /* discarded behind an error before we give up */
+    HTTP_REFUSED_MAX = 128,                   /* connections past max_connections that get a 503, per worker */
+    HTTP2_WRITE_BYTES = 4 * HTTP2_OUTPUT_MIN, /* frames that leave in one call */
 };
 
 enum http_limit {
@@ -50,12 +52,14 @@ enum http_limit {
     LIMIT_BODY_TIMEOUT,
     LIMIT_IDLE_TIMEOUT,
     LIMIT_WRITE_TIMEOUT,
+    LIMIT_HTTP2_GLITCHES,
     LIMIT_COUNT
 };
 
 struct http_metrics {
     struct metric *limit[LIMIT_COUNT];
     struct metric *connections, *accepted, *closed, *lost, *malformed, *bytes_in, *bytes_out;
+    struct metric *http2_connections, *glitch[HTTP2_GLITCH_COUNT];
 };
 
 struct http_listener {
@@ -83,6 +87,7 @@ struct http_worker {
     struct rand rand;
     struct buf scratch; /* reply heads are built here */
     uint8_t *read_buf;  /* [HTTP_READ_BYTES] */
+    uint8_t *write_buf; /* [HTTP2_WRITE_BYTES] */
     char date[32];      /* IMF-fixdate, without the name */
     uint64_t date_until_ns;
     struct loop_timer accept_timer, stop_timer;
@@ -111,7 +116,18 @@ struct http_server {
 
 enum conn_state { CONN_OPEN, CONN_LINGER, CONN_CLOSED };
 
-enum conn_deadline { DEADLINE_NONE, DEADLINE_IDLE, DEADLINE_HEADER, DEADLINE_BODY, DEADLINE_WRITE, DEADLINE_LINGER };
+enum conn_deadline {
+    DEADLINE_NONE,
+    DEADLINE_IDLE,
+    DEADLINE_HEADER,
+    DEADLINE_BODY,
+    DEADLINE_WRITE,
+    DEADLINE_LINGER,
+    DEADLINE_STREAMS, /* HTTP/2: look at each stream's own deadlines */
+};
+
+struct h2_conn;
+struct h2_stream;
 
 struct conn {
     struct loop_fd watch;
@@ -136,6 +152,9 @@ struct conn {
     bool blocked;       /* the socket's buffer is full */
     bool want_continue; /* cur waits for "100 Continue" */
     bool refused, is_unix, flush_queued;
+    bool decided;               /* which protocol it is: `h2`, or HTTP/1.x */
+    uint8_t preface_n;          /* not decided: the first bytes were these of HTTP/2's preface */
+    struct h2_conn *h2;         /* HTTP/2 from here on: cur, parser and pend are not used */
     struct http1_parser parser; /* of cur */
     char peer[CONN_PEER_BYTES];
 };
@@ -179,6 +198,7 @@ struct req {
     size_t out_skip;  /* written bytes of the first piece */
     size_t out_bytes; /* queued and not written */
     void (*on_writable)(struct http_request *r);
+    struct h2_stream *h2; /* in the arena; NULL: HTTP/1.x */
 };
 
 /* --- http_server.c --- */
@@ -190,6 +210,9 @@ void http__worker_check_stop(struct http_worker *w);
 
 /* --- http_conn.c --- */
 void http__conn_open(struct http_worker *w, int fd, const struct os_addr *peer, bool refused);
+/* The seam below which TLS goes: all bytes of a connection pass here. As os_sock_read and os_sock_write. */
+ssize_t http__conn_recv(struct conn *c, void *p, size_t n);
+ssize_t http__conn_send(struct conn *c, const struct os_iov *v, size_t n);
 /* At once; `c` stays readable until the end of the iteration. Its requests are told. */
 void http__conn_close(struct conn *c);
 /* Write what can be written, read on where that made room, set interest and deadline. Every entry from outside ends here. */
@@ -200,6 +223,10 @@ void http__conn_stop_reading(struct conn *c);
  * reset the connection under the reply. */
 void http__conn_linger(struct conn *c);
 void http__conn_drain(struct conn *c);
+/* Write what is ready soon, at the end of the loop's iteration. */
+void http__conn_flush_soon(struct conn *c);
+/* A body timeout has passed with the body of `q` under way. True: it came fast enough meanwhile, and gets another one. */
+bool http__body_fast_enough(struct req *q);
 
 /* --- http_out.c --- */
 /* Write queued replies in order. Finishes requests whose reply is out. False: the connection was closed or shut down. */
@@ -208,6 +235,12 @@ bool http__flush(struct conn *c);
 void http__send_continue(struct conn *c);
 void http__reply_error(struct req *q, int status, const char *text, uint32_t retry_after_s, bool announced);
 const char *http__date(struct http_worker *w);
+/* Copy the next `n` <= q->out_bytes bytes of the queued reply to `to` and drop them from the queue. */
+void http__out_take(struct req *q, uint8_t *to, size_t n);
+/* Let the handler of a stream that was too fast go on, when enough of it has left. */
+void http__tell_writable(struct req *q);
+/* The reply can't be finished: over HTTP/1.x the connection is cut, over HTTP/2 the stream. */
+void http__reply_failed(struct req *q);
 
 /* --- http_req.c --- */
 struct req *http__req_begin(struct conn *c); /* NULL: out of memory */
@@ -229,6 +262,44 @@ void http__req_drop_out(struct req *q);
 void http__pool_release(struct http_worker *w);
 /* For worker.trim_timer: what was not used for some seconds is given back. */
 void http__pool_trim(struct loop_timer *t);
+
+/* --- http2_conn.c: a connection that speaks HTTP/2 --- */
+/* From now on `c` is HTTP/2 and expects the client's preface: after the preface was seen on a fresh connection, or by ALPN. False:
+ * no memory, closed. */
+bool http2__start(struct conn *c);
+/* Take what was read. False: the connection is not open any more. */
+bool http2__input(struct conn *c, const char *data, size_t n);
+/* As http__flush. */
+bool http2__flush(struct conn *c);
+/* The peer's end was read. */
+void http2__eof(struct conn *c);
+/* Tell the client to go, and close when what it asked for is answered. */
+void http2__drain(struct conn *c);
+/* The time is up for all of it: GOAWAY and close. */
+void http2__end(struct conn *c);
+/* When http2__look wants to be called next. */
+uint64_t http2__look_at_ns(struct conn *c);
+void http2__look(struct conn *c);
+struct http2 *http2__session(struct conn *c); /* borrowed */
+void http2__say_goaway(struct conn *c);       /* the last half of http2__drain */
+/* The connection is closed: no callback does anything any more. */
+void http2__closed(struct conn *c);
+void http2__release(struct conn *c); /* when `c` is freed */
+
+/* --- http2_stream.c: a request that came over HTTP/2 --- */
+extern const struct http2_events http2__events; /* `user` is the struct conn */
+/* The reply's head. `length` < 0: not announced. `body`: pieces will follow, or at least the end. False: out of memory. */
+bool http2__head(struct req *q, int status, const char *content_type, const struct http_header *headers, size_t n,
+                 int64_t length, bool body);
+bool http2__trailers(struct req *q, const struct http_header *trailers, size_t n); /* copied. False: out of memory */
+/* More of the reply, or its end, is queued. */
+void http2__ready(struct req *q);
+/* Reset the stream and forget it: the request is gone. `fault`: the client's. */
+void http2__cut(struct req *q, enum http2_code code, bool fault);
+bool http2__is_reading(const struct req *q); /* the client has not ended its side */
+void http2__consumed(struct req *q, size_t n);
+/* Look at this stream's deadlines. False: it was ended, the list of requests has changed. */
+bool http2__look_at_stream(struct req *q, uint64_t now_ns);
 
 static inline struct req *http__req_of(struct http_request *r)
 {

@@ -304,7 +304,7 @@ int http__req_head(struct req *q, const struct http1_parser *p, struct error *er
     r->query = p->url.query;
     r->headers = p->headers;
     r->n_headers = p->n_headers;
-    r->version = (uint8_t)(10 + p->minor);
+    r->version = q->h2 ? 20 : (uint8_t)(10 + p->minor);
     q->keep_alive = p->keep_alive;
     q->http10 = p->minor == 0;
     q->head_only = r->method == HTTP_HEAD;
@@ -449,7 +449,7 @@ void http__req_run(struct req *q)
     const struct http_handler *h = &q->w->server->handler;
     q->state = REQ_WAITING;
     check_set_request(q->pub.request_id.p);
-    if (!q->pub.on_body) {
+    if (!q->pub.on_body || q->h2) {
         h->on_request(h->ctx, &q->pub);
     } else {
         struct slice body = q->pub.body;
@@ -465,8 +465,9 @@ void http__req_run(struct req *q)
 
 void http_body_consumed(struct http_request *r, size_t n)
 {
-    (void)r;
-    (void)n;
+    struct req *q = http__req_of(r);
+    if (q->h2 && q->conn)
+        http2__consumed(q, n);
 }
 
 int http_body_charge(struct http_request *r, uint64_t bytes, struct error *err)

@@ -42,6 +42,12 @@ void http_limits_default(struct http_limits *l)
         .write_timeout_ns = 30000 * MS,
         .min_body_rate = 1024,
         .max_body_memory = 1ull << 30,
+        .http2_max_streams = 128,
+        .http2_window_bytes = 256 << 10,
+        .http2_table_bytes = 4 << 10,
+        .http2_max_continuations = 8,
+        .http2_glitches = 500,
+        .http2_glitch_rate = 50,
     };
 }
 
@@ -74,13 +80,22 @@ static void make_metrics(struct http_server *s, struct metrics *m)
                                                    [LIMIT_IDLE_TIMEOUT] = "idle_time",
                                                    [LIMIT_HEADER_TIMEOUT] = "header_time",
                                                    [LIMIT_BODY_TIMEOUT] = "body_time",
-                                                   [LIMIT_WRITE_TIMEOUT] = "write_time"};
+                                                   [LIMIT_WRITE_TIMEOUT] = "write_time",
+                                                   [LIMIT_HTTP2_GLITCHES] = "http2_glitches"};
     if (!m)
         return;
     struct metric_family *f =
         metrics_family(m, METRIC_COUNTER, "inferd_http_limit_total", "Times an HTTP limit was hit.", labels, NULL, 0);
     for (size_t i = 0; f && i < LIMIT_COUNT; i++)
         s->m.limit[i] = metrics_series(f, (const char *const[]){s->name, names[i]});
+    static const char *const glitch_labels[] = {"listener", "class", NULL};
+    f = metrics_family(m, METRIC_COUNTER, "inferd_http2_glitches_total",
+                       "What HTTP/2 clients did that good ones do not do often, paid from the connection's budget.",
+                       glitch_labels, NULL, 0);
+    for (size_t i = 0; f && i < HTTP2_GLITCH_COUNT; i++)
+        s->m.glitch[i] = metrics_series(f, (const char *const[]){s->name, http2_glitch_name((enum http2_glitch)i)});
+    s->m.http2_connections =
+        series(m, METRIC_GAUGE, "inferd_http2_connections", "Open connections that speak HTTP/2.", s->name);
     s->m.connections = series(m, METRIC_GAUGE, "inferd_http_connections", "Open HTTP connections.", s->name);
     s->m.accepted = series(m, METRIC_COUNTER, "inferd_http_accepted_total", "HTTP connections accepted.", s->name);
     s->m.closed = series(m, METRIC_COUNTER, "inferd_http_closed_total", "HTTP connections closed.", s->name);
@@ -334,6 +349,7 @@ static void worker_release(struct http_worker *w)
     http__pool_release(w);
     buf_release(&w->scratch);
     free(w->read_buf);
+    free(w->write_buf);
     free(w->listeners);
     os_close(w->placeholder_fd);
 }
@@ -377,7 +393,8 @@ static int worker_init(struct http_server *s, uint32_t index, const struct http_
     w->placeholder_fd = os_fd_placeholder();
     w->read_buf = malloc(HTTP_READ_BYTES);
     w->listeners = calloc(s->n_listen, sizeof *w->listeners);
-    if (!w->read_buf || !w->listeners)
+    w->write_buf = malloc(HTTP2_WRITE_BYTES);
+    if (!w->read_buf || !w->write_buf || !w->listeners)
         return error_set(err, STATUS_NOMEM, "out of memory for an I/O thread");
     int rc = loop_create(&w->loop, err);
     for (size_t i = 0; rc == 0 && i < s->n_listen; i++)

@@ -1,4 +1,8 @@
-/* http2.c: one HTTP/2 connection over nghttp2: its callbacks, the glitch budget, output, the end. See http2.h.
+/* http2.c: one HTTP/2 connection over nghttp2: its callbacks, input, output, the end. See http2.h; the glitch budget is in
+ * http2_guard.c, heads are in http2_head.c.
+ *
+ * Input is cut at frames: the head of each is judged (http2_guard.c) before nghttp2 sees it. Its own callback for that does not come
+ * for frames that it passes over, and those are just as good for a flood.
  *
  * Output. nghttp2 gives control frames one by one as bytes of its own; DATA frames come through send_data, which writes frame head
  * and payload straight to the caller's buffer, so a body is copied once between where the handler left it and the socket.
@@ -22,8 +26,6 @@
 #define MIN_CONNECTION_WINDOW (1u << 20)
 #define FRAME_HEAD_BYTES      9
 #define GOAWAY_BYTES          (FRAME_HEAD_BYTES + 8)
-#define CREDIT_FIRST          64u /* a client's greeting: a few PRIORITY and WINDOW_UPDATE frames */
-#define CREDIT_MAX            65536u
 #define CREDIT_PER_STREAM     4u
 #define CREDIT_PER_DATA       3u /* for WINDOW_UPDATE of stream and connection, and a PING that measures the round trip */
 
@@ -49,55 +51,9 @@ const char *http2_glitch_name(enum http2_glitch g)
     return names[g];
 }
 
-/* --- the budget --- */
-
-void http2__kill(struct http2 *h, enum http2_code code)
-{
-    if (h->dead)
-        return;
-    h->dead = true;
-    h->dead_code = code;
-}
-
-static void refill(struct http2 *h)
-{
-    uint64_t since = h->now_ns - h->refilled_ns;
-    if (h->glitch_rate == 0 || since < SECOND / h->glitch_rate)
-        return;
-    uint64_t more = since > 3600 * SECOND ? h->glitches : since * h->glitch_rate / SECOND;
-    h->tokens = (uint32_t)MIN_OF(h->tokens + more, (uint64_t)h->glitches);
-    h->refilled_ns = h->now_ns;
-}
-
-bool http2__spend(struct http2 *h, enum http2_glitch g)
-{
-    h->events->glitch(h->user, g);
-    refill(h);
-    if (h->tokens == 0) {
-        http2__kill(h, HTTP2_ENHANCE_YOUR_CALM);
-        return false;
-    }
-    h->tokens--;
-    return !h->dead;
-}
-
-/* Frames that good clients send in proportion to their traffic: earned first, then paid for. */
-static bool light(struct http2 *h, enum http2_glitch g)
-{
-    if (h->credit == 0)
-        return http2__spend(h, g);
-    h->credit--;
-    return true;
-}
-
-static void earn(struct http2 *h, uint32_t n)
-{
-    h->credit = MIN_OF(h->credit + n, CREDIT_MAX);
-}
-
 /* --- streams --- */
 
-static struct http2_stream *stream_of(struct http2 *h, int32_t id)
+struct http2_stream *http2__stream_of(struct http2 *h, int32_t id)
 {
     void *s = nghttp2_session_get_stream_user_data(h->session, id);
     return s == &DETACHED ? NULL : s;
@@ -115,56 +71,6 @@ static int result(bool ok)
 
 /* --- callbacks: input --- */
 
-static bool count_reset(struct http2 *h, int32_t id)
-{
-    struct http2_stream *s = stream_of(h, id);
-    if (s && !s->answered)
-        return http2__spend(h, HTTP2_GLITCH_RESET);
-    return light(h, HTTP2_GLITCH_LATE_RESET);
-}
-
-static bool count_continuation(struct http2 *h)
-{
-    if (!http2__spend(h, HTTP2_GLITCH_CONTINUATION))
-        return false;
-    if (++h->continuations > h->max_continuations)
-        http2__kill(h, HTTP2_ENHANCE_YOUR_CALM);
-    return !h->dead;
-}
-
-/* Every frame's head, before its payload is looked at. */
-static int on_begin_frame(nghttp2_session *session, const nghttp2_frame_hd *hd, void *user)
-{
-    struct http2 *h = user;
-    bool ack = hd->flags & NGHTTP2_FLAG_ACK, end = hd->flags & NGHTTP2_FLAG_END_STREAM;
-    (void)session;
-    h->in_head = hd->type == NGHTTP2_HEADERS || hd->type == NGHTTP2_CONTINUATION;
-    switch (hd->type) {
-    case NGHTTP2_DATA:
-        return result(hd->length || end || http2__spend(h, HTTP2_GLITCH_EMPTY_DATA));
-    case NGHTTP2_HEADERS:
-        h->continuations = 0;
-        return 0;
-    case NGHTTP2_CONTINUATION:
-        return result(count_continuation(h));
-    case NGHTTP2_PRIORITY:
-    case NGHTTP2_PRIORITY_UPDATE:
-        return result(light(h, HTTP2_GLITCH_PRIORITY));
-    case NGHTTP2_RST_STREAM:
-        return result(count_reset(h, hd->stream_id));
-    case NGHTTP2_SETTINGS:
-        return result(ack || http2__spend(h, HTTP2_GLITCH_SETTINGS));
-    case NGHTTP2_PING:
-        return result(light(h, HTTP2_GLITCH_PING));
-    case NGHTTP2_WINDOW_UPDATE:
-        return result(light(h, HTTP2_GLITCH_WINDOW));
-    case NGHTTP2_GOAWAY:
-        return 0;
-    default:
-        return result(http2__spend(h, HTTP2_GLITCH_UNKNOWN));
-    }
-}
-
 static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct http2 *h = user;
@@ -174,7 +80,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     if (!s)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
     s->id = frame->hd.stream_id;
-    earn(h, CREDIT_PER_STREAM);
+    http2__earn(h, CREDIT_PER_STREAM);
     return nghttp2_session_set_stream_user_data(session, s->id, s) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
@@ -182,7 +88,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
                      const uint8_t *value, size_t value_n, uint8_t flags, void *user)
 {
     struct http2 *h = user;
-    struct http2_stream *s = stream_of(h, frame->hd.stream_id);
+    struct http2_stream *s = http2__stream_of(h, frame->hd.stream_id);
     (void)session;
     (void)flags;
     if (!s)
@@ -215,7 +121,7 @@ static void head_received(struct http2 *h, struct http2_stream *s, const nghttp2
     if (s->error_status == 431)
         http2__spend(h, HTTP2_GLITCH_HEADERS);
     h->events->head(h->user, s);
-    s = stream_of(h, id);
+    s = http2__stream_of(h, id);
     if (end && s)
         h->events->end(h->user, s);
 }
@@ -234,9 +140,11 @@ static bool data_received(struct http2 *h, struct http2_stream *s, const nghttp2
 static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, void *user)
 {
     struct http2 *h = user;
-    struct http2_stream *s = stream_of(h, frame->hd.stream_id);
+    struct http2_stream *s = http2__stream_of(h, frame->hd.stream_id);
     (void)session;
     h->in_head = false;
+    if (s && frame->hd.flags & NGHTTP2_FLAG_END_STREAM && (frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS))
+        s->client_ended = true;
     if (frame->hd.type == NGHTTP2_PING && frame->hd.flags & NGHTTP2_FLAG_ACK &&
         memcmp(frame->ping.opaque_data, SHUTDOWN_PING, sizeof SHUTDOWN_PING) == 0)
         h->events->shutdown_seen(h->user);
@@ -254,7 +162,7 @@ static int on_frame_recv(nghttp2_session *session, const nghttp2_frame *frame, v
 static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data, size_t n, void *user)
 {
     struct http2 *h = user;
-    struct http2_stream *s = stream_of(h, id);
+    struct http2_stream *s = http2__stream_of(h, id);
     (void)flags;
     /* the connection's window is for all: it is given back at once, only the stream's waits for the handler */
     if (nghttp2_session_consume_connection(session, n))
@@ -267,11 +175,13 @@ static int on_data_chunk(nghttp2_session *session, uint8_t flags, int32_t id, co
 static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *user)
 {
     struct http2 *h = user;
-    struct http2_stream *s = stream_of(h, id);
+    struct http2_stream *s = http2__stream_of(h, id);
     (void)code;
     if (!s)
         return 0;
     nghttp2_session_set_stream_user_data(session, id, NULL);
+    if (s->client_ended)
+        http2__remember(h->ended, &h->ended_at, id);
     h->events->closed(h->user, s, s->answered);
     return result(!h->dead);
 }
@@ -282,7 +192,7 @@ static ssize_t read_data(nghttp2_session *session, int32_t id, uint8_t *to, size
                          nghttp2_data_source *source, void *user)
 {
     struct http2 *h = user;
-    struct http2_stream *s = stream_of(h, id);
+    struct http2_stream *s = http2__stream_of(h, id);
     bool last = false;
     (void)to;
     (void)source;
@@ -311,7 +221,7 @@ static int send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8
                      void *user)
 {
     struct http2 *h = user;
-    struct http2_stream *s = stream_of(h, frame->hd.stream_id);
+    struct http2_stream *s = http2__stream_of(h, frame->hd.stream_id);
     (void)session;
     (void)source;
     if (h->room - h->to_n < FRAME_HEAD_BYTES + n)
@@ -330,10 +240,12 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 {
     struct http2 *h = user;
     int32_t id = frame->hd.stream_id;
-    struct http2_stream *s = stream_of(h, id);
+    struct http2_stream *s = http2__stream_of(h, id);
     uint8_t type = frame->hd.type;
     if (type == NGHTTP2_DATA)
-        earn(h, CREDIT_PER_DATA);
+        http2__earn(h, CREDIT_PER_DATA);
+    if (type == NGHTTP2_RST_STREAM)
+        http2__remember(h->reset, &h->reset_at, id);
     if (type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR && !is_detached(h, id) &&
         !(s && s->ours))
         return result(http2__spend(h, HTTP2_GLITCH_INDUCED_RESET));
@@ -351,7 +263,6 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
 
 static void set_callbacks(nghttp2_session_callbacks *c)
 {
-    nghttp2_session_callbacks_set_on_begin_frame_callback(c, on_begin_frame);
     nghttp2_session_callbacks_set_on_begin_headers_callback(c, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(c, on_header);
     nghttp2_session_callbacks_set_on_invalid_header_callback(c, on_invalid_header);
@@ -408,7 +319,8 @@ int http2_create(const struct http2_limits *l, const struct http2_events *e, voi
                             .glitches = l->glitches,
                             .glitch_rate = l->glitch_rate,
                             .tokens = l->glitches,
-                            .credit = CREDIT_FIRST};
+                            .credit = HTTP2_CREDIT_FIRST,
+                            .preface_left = HTTP2_PREFACE_BYTES};
         if (create_session(h, l->table_bytes) == 0 && greet(h, l) == 0) {
             *out = h;
             return 0;
@@ -441,16 +353,53 @@ static enum http2_code code_of(ssize_t rc)
     }
 }
 
+static bool feed(struct http2 *h, const uint8_t *p, size_t n)
+{
+    ssize_t rc = n ? nghttp2_session_mem_recv(h->session, p, n) : 0;
+    if (rc < 0)
+        http2__kill(h, code_of(rc));
+    return !h->dead;
+}
+
+static size_t take_preface(struct http2 *h, const uint8_t *p, size_t n)
+{
+    size_t take = MIN_OF(n, (size_t)h->preface_left);
+    h->preface_left -= (uint8_t)take;
+    feed(h, p, take);
+    return take;
+}
+
+/* One frame at a time, or what has come of it: its head is judged before the library sees it, when all in front of it is done. */
+static size_t take_frame(struct http2 *h, const uint8_t *p, size_t n)
+{
+    size_t used = 0;
+    if (h->frame_left == 0) {
+        used = MIN_OF(n, (size_t)FRAME_HEAD_BYTES - h->head_n);
+        memcpy(h->head + h->head_n, p, used);
+        h->head_n += (uint8_t)used;
+        if (h->head_n < FRAME_HEAD_BYTES)
+            return used;
+        h->head_n = 0;
+        h->frame_left = (uint32_t)h->head[0] << 16 | (uint32_t)h->head[1] << 8 | h->head[2];
+        if (!http2__judge(h) || !feed(h, h->head, FRAME_HEAD_BYTES))
+            return used;
+    }
+    size_t part = MIN_OF(n - used, (size_t)h->frame_left);
+    h->frame_left -= (uint32_t)part;
+    feed(h, p + used, part);
+    return used + part;
+}
+
 bool http2_input(struct http2 *h, const uint8_t *p, size_t n, uint64_t now_ns)
 {
     if (h->refilled_ns == 0)
         h->refilled_ns = now_ns;
     h->now_ns = now_ns;
-    if (h->dead)
-        return false;
-    ssize_t rc = nghttp2_session_mem_recv(h->session, p, n);
-    if (rc < 0)
-        http2__kill(h, code_of(rc));
+    while (n && !h->dead) {
+        size_t take = h->preface_left ? take_preface(h, p, n) : take_frame(h, p, n);
+        p += take;
+        n -= take;
+    }
     return !h->dead;
 }
 
@@ -520,7 +469,7 @@ bool http2_done(const struct http2 *h)
 
 bool http2_in_head(const struct http2 *h)
 {
-    return h->in_head && !h->dead;
+    return (h->in_head || h->head_n || h->preface_left) && !h->dead;
 }
 
 /* --- replies --- */
@@ -582,6 +531,11 @@ void http2_shutdown(struct http2 *h)
 {
     nghttp2_submit_shutdown_notice(h->session);
     nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, SHUTDOWN_PING);
+}
+
+void http2_ping(struct http2 *h)
+{
+    nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, NULL);
 }
 
 void http2_goaway(struct http2 *h)

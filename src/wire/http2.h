@@ -39,6 +39,7 @@ enum http2_code {
     HTTP2_NO_ERROR = 0,
     HTTP2_PROTOCOL_ERROR = 1,
     HTTP2_INTERNAL_ERROR = 2,
+    HTTP2_STREAM_CLOSED = 5,
     HTTP2_REFUSED_STREAM = 7,
     HTTP2_CANCEL = 8,
     HTTP2_ENHANCE_YOUR_CALM = 11,
@@ -97,7 +98,7 @@ struct http2_stream {
     uint64_t head_bytes;
     struct http_header *trailers;
     size_t n_trailers;
-    bool deferred, answered, trailing, ours;
+    bool deferred, answered, ours, client_ended;
 };
 
 struct http2_events {
@@ -115,6 +116,8 @@ struct http2_events {
     /* Put the next `n` (<= pending) bytes of the reply's body to `to`. */
     void (*fill)(void *user, struct http2_stream *s, uint8_t *to, size_t n);
     void (*glitch)(void *user, enum http2_glitch g);
+    /* The budget is spent: the connection ends. */
+    void (*overdrawn)(void *user);
     /* The answer to http2_shutdown's notice: the client knows. */
     void (*shutdown_seen)(void *user);
 };
@@ -149,6 +152,9 @@ void http2_consume(struct http2 *h, struct http2_stream *s, size_t n);
 void http2_reset(struct http2 *h, struct http2_stream *s, enum http2_code code, bool fault);
 /* The owner forgets `s` now: no event of this stream comes any more. */
 void http2_detach(struct http2 *h, struct http2_stream *s);
+
+/* Ask the peer for a sign of life; its answer is no event. */
+void http2_ping(struct http2 *h);
 
 /* Graceful end, first half (RFC 9113, 6.8): tell the client to open no more streams; those on their way are still served. */
 void http2_shutdown(struct http2 *h);

@@ -6,6 +6,12 @@
 
 #include "wire/http2.h"
 
+enum {
+    HTTP2_REMEMBERED = 16,
+    HTTP2_CREDIT_FIRST = 64, /* a client's greeting: a few PRIORITY and WINDOW_UPDATE frames */
+    HTTP2_CREDIT_MAX = 65536,
+};
+
 struct http2 {
     nghttp2_session *session;
     const struct http2_events *events;
@@ -14,10 +20,17 @@ struct http2 {
     uint32_t max_header_bytes, max_headers, max_url_bytes, max_continuations, glitches, glitch_rate;
     /* input */
     uint64_t now_ns, refilled_ns;
-    uint32_t tokens;        /* left of the budget */
-    uint32_t credit;        /* light frames that real traffic has earned */
-    uint32_t continuations; /* of the current header block */
+    uint32_t tokens;         /* left of the budget */
+    uint32_t credit;         /* light frames that real traffic has earned */
+    uint32_t continuations;  /* of the current header block */
+    uint32_t frame_left;     /* of the current frame's payload */
+    uint8_t head[9], head_n; /* the frame's head, as far as it has come */
+    uint8_t preface_left;
     bool in_head;
+    int32_t last_id;                 /* highest stream that the client has opened */
+    int32_t ended[HTTP2_REMEMBERED]; /* closed streams of late: that the client had ended or reset */
+    int32_t reset[HTTP2_REMEMBERED]; /* and that we have reset */
+    uint32_t ended_at, reset_at;
     /* the end */
     bool dead, goaway_out; /* dead: nghttp2 is not asked any more; what is left to send is our GOAWAY */
     enum http2_code dead_code;
@@ -29,6 +42,16 @@ struct http2 {
 };
 
 /* --- http2.c --- */
+/* The stream's object; NULL for one that is closed, detached, or not opened. */
+struct http2_stream *http2__stream_of(struct http2 *h, int32_t id);
+
+/* --- http2_guard.c --- */
+/* A frame's head is complete: count it, check its stream. False: the connection is dead. */
+bool http2__judge(struct http2 *h);
+/* The client has earned `n` light frames. */
+void http2__earn(struct http2 *h, uint32_t n);
+/* Add to a ring of HTTP2_REMEMBERED stream ids. */
+void http2__remember(int32_t *ids, uint32_t *at, int32_t id);
 /* Count a glitch and pay for it. False: the budget is spent and the connection dead. */
 bool http2__spend(struct http2 *h, enum http2_glitch g);
 /* End the connection with our own GOAWAY. */

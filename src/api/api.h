@@ -64,6 +64,10 @@ void api_set_triton_metrics(struct api *a, bool on);
 /* Any thread. */
 void api_set_phase(struct api *a, enum api_phase phase);
 
+/* Cancel every generation: each still gets its end through its loop. After the phase is CLOSED and http_server_sync: none begins any
+ * more. Waits for workers that prepare one. */
+void api_cancel_generations(struct api *a);
+
 /* Inference requests between arrival and reply. Any thread. */
 uint64_t api_in_flight(const struct api *a);
 

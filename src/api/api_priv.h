@@ -5,9 +5,11 @@
 #include <stdatomic.h>
 
 #include "api/api.h"
+#include "base/list.h"
 #include "model/infer.h"
 #include "edge/edge.h"
 #include "obs/metrics.h"
+#include "os/thread.h"
 
 #define API_CODES 600 /* HTTP status codes that can be counted */
 
@@ -16,6 +18,17 @@ enum api_offload { API_OFFLOAD_DECODE, API_OFFLOAD_ENCODE, API_OFFLOAD_COUNT };
 struct api_listener {
     struct api *api;
     enum api_surface surface;
+};
+
+/* generate_pool.c: the workers that prepare generations, and all generations. */
+struct gen_pool {
+    struct os_mutex lock; /* RANK_CALLS: everything here */
+    struct os_cond work, idle;
+    struct list live; /* gen_call.link */
+    struct list jobs; /* gen_call.job */
+    uint32_t n_jobs, n_busy, n_threads;
+    bool stop;
+    struct os_thread threads[2];
 };
 
 struct api {
@@ -27,6 +40,7 @@ struct api {
     struct work_pool *pool;                      /* work.h: for what would hold an I/O thread too long */
     struct metric *offloaded[API_OFFLOAD_COUNT]; /* given to the pool */
     bool open[ROUTE_COUNT];                      /* ask for nothing */
+    struct gen_pool gen;
     struct metric_family *requests_family;
     /* By route and status code, made at the first use; racing makers get the same handle from the registry. */
     _Atomic(struct metric *) requests[ROUTE_COUNT][API_CODES];
@@ -50,15 +64,19 @@ struct api_turn *api__turn(struct loop *loop);
 /* For infer_submit: where to note that an instance is to be woken. That happens when the iteration ends, or here once the oldest note has
  * waited long enough. */
 struct infer_wakes *api__turn_wakes(struct api_turn *t, uint64_t now_ns);
+struct gen_call;   /* generate.c */
 
 /* State of one request, in its arena, at http_request.user. */
 struct api_call {
     struct api *api;
     struct route_match match;
-    struct infer_times times;  /* zero but for received_ns unless the route is infer */
-    int status;                /* of the inference; 0 elsewhere */
     struct edge_identity *who; /* the caller; NULL: nobody was asked, or nobody is known */
     enum edge_verdict verdict;
+    struct infer_times times; /* zero but for received_ns unless the route is infer */
+    int status;               /* of the inference; 0 elsewhere */
+    struct gen_call *gen;     /* while a generation is under way */
+    const char *error_param;  /* what an error in OpenAI's shape names: the field, and its code; NULL: none */
+    const char *error_code;
     struct infer_call *infer;      /* while an inference is under way */
     struct model_version *version; /* of an inference that was answered; held until the reply is written */
 };
@@ -79,9 +97,20 @@ void api__index(struct api *a, struct http_request *r, struct api_call *call);
 void api__load(struct api *a, struct http_request *r, struct api_call *call);
 void api__unload(struct api *a, struct http_request *r, struct api_call *call);
 void api__metrics(struct api *a, struct http_request *r, struct api_call *call);
+void api__chat_completions(struct api *a, struct http_request *r, struct api_call *call);
+void api__completions(struct api *a, struct http_request *r, struct api_call *call);
+void api__openai_models(struct api *a, struct http_request *r, struct api_call *call);
+void api__openai_model(struct api *a, struct http_request *r, struct api_call *call);
+void api__tokenize(struct api *a, struct http_request *r, struct api_call *call);
+void api__detokenize(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_reload(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_status(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_log_level(struct api *a, struct http_request *r, struct api_call *call);
+
+/* The body of an error as OpenAI's clients expect it. `param` and `code` may be NULL. */
+void api__openai_error(struct buf *body, int http_status, const char *text, const char *param, const char *code);
+/* Whether errors of this request have OpenAI's shape. */
+bool api__is_openai(const struct http_request *r);
 
 /* Append the nv_inference_* families for every ready version. */
 void api__render_triton(struct api *a, struct buf *out);

@@ -1,4 +1,4 @@
-/* route.c: the route table and its matcher. Linear over some twenty patterns, cheapest test first: the segment count. */
+/* route.c: the route table and its matcher. Linear over some thirty patterns, cheapest test first: the segment count. */
 #include "api/route.h"
 
 #include <stdio.h>
@@ -36,6 +36,12 @@ static const struct route routes[] = {
     {ROUTE_INDEX, API_HTTP | API_ADMIN, HTTP_POST, {"v2", "repository", "index"}},
     {ROUTE_LOAD, API_HTTP | API_ADMIN, HTTP_POST, {"v2", "repository", "models", "{m}", "load"}},
     {ROUTE_UNLOAD, API_HTTP | API_ADMIN, HTTP_POST, {"v2", "repository", "models", "{m}", "unload"}},
+    {ROUTE_CHAT_COMPLETIONS, API_HTTP, HTTP_POST, {"v1", "chat", "completions"}},
+    {ROUTE_COMPLETIONS, API_HTTP, HTTP_POST, {"v1", "completions"}},
+    {ROUTE_OPENAI_MODELS, API_HTTP, HTTP_GET, {"v1", "models"}},
+    {ROUTE_OPENAI_MODEL, API_HTTP, HTTP_GET, {"v1", "models", "{m}"}},
+    {ROUTE_TOKENIZE, API_HTTP, HTTP_POST, {"tokenize"}},
+    {ROUTE_DETOKENIZE, API_HTTP, HTTP_POST, {"detokenize"}},
     {ROUTE_METRICS, API_METRICS, HTTP_GET, {"metrics"}},
     {ROUTE_ADMIN_RELOAD, API_ADMIN, HTTP_POST, {"admin", "reload"}},
     {ROUTE_ADMIN_STATUS, API_ADMIN, HTTP_GET, {"admin", "status"}},
@@ -56,6 +62,12 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_INDEX] = "repository_index",
     [ROUTE_LOAD] = "repository_load",
     [ROUTE_UNLOAD] = "repository_unload",
+    [ROUTE_CHAT_COMPLETIONS] = "chat_completions",
+    [ROUTE_COMPLETIONS] = "completions",
+    [ROUTE_OPENAI_MODELS] = "openai_models",
+    [ROUTE_OPENAI_MODEL] = "openai_model",
+    [ROUTE_TOKENIZE] = "tokenize",
+    [ROUTE_DETOKENIZE] = "detokenize",
     [ROUTE_METRICS] = "metrics",
     [ROUTE_ADMIN_RELOAD] = "admin_reload",
     [ROUTE_ADMIN_STATUS] = "admin_status",
@@ -77,6 +89,12 @@ static const struct edge_need needs[ROUTE_COUNT] = {
     [ROUTE_INDEX] = {.scope = EDGE_READ},
     [ROUTE_LOAD] = {.scope = EDGE_ADMIN},
     [ROUTE_UNLOAD] = {.scope = EDGE_ADMIN},
+    [ROUTE_CHAT_COMPLETIONS] = {.scope = EDGE_INFER},
+    [ROUTE_COMPLETIONS] = {.scope = EDGE_INFER},
+    [ROUTE_OPENAI_MODELS] = {.scope = EDGE_READ},
+    [ROUTE_OPENAI_MODEL] = {.scope = EDGE_READ},
+    [ROUTE_TOKENIZE] = {.scope = EDGE_INFER},
+    [ROUTE_DETOKENIZE] = {.scope = EDGE_INFER},
     [ROUTE_METRICS] = {.scope = EDGE_READ, .every_model = true},
     [ROUTE_ADMIN_RELOAD] = {.scope = EDGE_ADMIN, .every_model = true},
     [ROUTE_ADMIN_STATUS] = {.scope = EDGE_ADMIN, .every_model = true},
@@ -100,11 +118,20 @@ bool route_row_at(size_t i, struct route_row *out)
 }
 
 /* Where it is not "http", which stands for KServe's protocol and what belongs to no protocol. Routes of others have their row here. */
-static const char *const protocols[ROUTE_COUNT] = {[ROUTE_NONE] = "http"};
+static const char *const protocols[ROUTE_COUNT] = {
+    [ROUTE_NONE] = "http",          [ROUTE_CHAT_COMPLETIONS] = "openai", [ROUTE_COMPLETIONS] = "openai",
+    [ROUTE_OPENAI_MODELS] = "openai", [ROUTE_OPENAI_MODEL] = "openai",   [ROUTE_TOKENIZE] = "openai",
+    [ROUTE_DETOKENIZE] = "openai",
+};
 
 const char *route_protocol(enum route_id id)
 {
     return protocols[id] ? protocols[id] : "http";
+}
+
+bool route_takes_prompt(enum route_id id)
+{
+    return id == ROUTE_CHAT_COMPLETIONS || id == ROUTE_COMPLETIONS || id == ROUTE_TOKENIZE || id == ROUTE_DETOKENIZE;
 }
 
 const char *route_name(enum route_id id)

@@ -30,6 +30,12 @@ enum route_id {
     ROUTE_LOAD,
     ROUTE_UNLOAD,
     ROUTE_METRICS,
+    ROUTE_CHAT_COMPLETIONS,
+    ROUTE_COMPLETIONS,
+    ROUTE_OPENAI_MODELS,
+    ROUTE_OPENAI_MODEL,
+    ROUTE_TOKENIZE,
+    ROUTE_DETOKENIZE,
     ROUTE_ADMIN_RELOAD,
     ROUTE_ADMIN_STATUS,
     ROUTE_ADMIN_LOG_LEVEL,
@@ -62,6 +68,9 @@ bool route_row_at(size_t i, struct route_row *out);
 
 /* The protocol that requests of a route are counted and logged under: "http" for KServe over HTTP. Constant. */
 const char *route_protocol(enum route_id id);
+/* Its body holds text for a language model: more than a small JSON document. */
+bool route_takes_prompt(enum route_id id);
+
 /* Constant name of a route for metrics and logs: "infer", "model_ready". */
 const char *route_name(enum route_id id);
 

@@ -1,13 +1,11 @@
-/* engines.c: the table of engines.
- *
- * engine/llm is not in it: it generates text and is tested, but no protocol of this binary reaches its token face yet, and a model
- * that loads and can't be asked would be worse than one that is refused. It is listed together with the endpoints that serve it. */
+/* engines.c: the table of engines. */
 #include "cli/engines.h"
 
 #include "engine/fake/fake.h"
+#include "engine/llm/llm.h"
 #include "engine/onnx/onnx.h"
 
-const struct engine_ops *const cli_engines[CLI_ENGINES_MAX] = {&engine_onnx, &engine_fake, NULL};
+const struct engine_ops *const cli_engines[CLI_ENGINES_MAX] = {&engine_onnx, &engine_llm, &engine_fake, NULL};
 
 int cli_engines_open(const struct engine_option *options, size_t n, struct logger *log, struct engine *state[CLI_ENGINES_MAX],
                      struct error *err)

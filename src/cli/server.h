@@ -9,10 +9,15 @@
 #include "base/error.h"
 #include "conf/config.h"
 
+struct model_version;
+
 struct server_options {
     struct config *config; /* checked; the server takes it over and releases it */
     /* Build the configuration again from the same file and flags (reload). `fresh` is uninitialised. */
     int (*rebuild)(void *ctx, struct config *fresh, struct error *err);
+    /* Called once when the first pass over the models is over; `model` is the first that serves, NULL when none does. Control thread.
+     * (optional) */
+    void (*serving)(void *ctx, const char *address, struct model_version *model);
     void *ctx;
 };
 

@@ -250,6 +250,28 @@ static int start_listeners(struct server *s, struct error *err)
 
 /* ---- control thread ---- */
 
+struct first_model {
+    struct registry *registry;
+    struct model_version *version;
+};
+
+static void find_first(void *ctx, const struct index_row *row)
+{
+    struct first_model *f = ctx;
+    if (!f->version && registry_find(f->registry, row->model, row->version, &f->version, NULL) < 0)
+        f->version = NULL;
+}
+
+static void tell_serving(struct server *s)
+{
+    struct first_model f = {.registry = s->registry};
+    if (!s->o.serving)
+        return;
+    registry_index(s->registry, true, find_first, &f);
+    s->o.serving(s->o.ctx, s->listeners[0] ? http_server_address(s->listeners[0], 0) : "", f.version);
+    model_version_unref(f.version);
+}
+
 static void control_main(void *arg)
 {
     struct server *s = arg;
@@ -264,6 +286,7 @@ static void control_main(void *arg)
         if (!told_ready && registry_settled(s->registry)) {
             told_ready = true;
             os_notify_ready(&s->notify, "serving");
+            tell_serving(s);
             LOG(s->log, LOG_INFO, "serving", LOG_B("ready", registry_ready(s->registry)),
                 LOG_F("start_ms", (double)(now - s->started_ns) * 1e-6));
         }
@@ -324,6 +347,8 @@ void server__release(struct server *s)
     for (int i = 0; i < 3; i++) /* what the pool handed back is submitted, too */
         if (s->listeners[i])
             http_server_sync(s->listeners[i]);
+    if (s->api)
+        api_cancel_generations(s->api); /* they hold their models; their ends go out through the loops */
     registry_destroy(s->registry);
     for (int i = 0; i < 3; i++)
         http_server_stop(s->listeners[i]);

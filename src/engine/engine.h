@@ -131,7 +131,18 @@ struct token_params {
         float bias;
     } * bias;
     size_t n_bias;
+    bool control_text;                /* the text of control tokens belongs to the output (formats of tool calls) */
     struct str grammar_kind, grammar; /* "json_schema", "json", "regex", "gbnf", "choice"; empty: none */
+};
+
+/* What a token model says about text, for protocols. Immutable, valid while the model is loaded. */
+struct engine_text {
+    const char *chat_error; /* NULL: `chat` works; else why this model can't chat, as a sentence for clients */
+    struct str
+        chat_template; /* Jinja source of the template for conversations with tools, else of the only one; may be empty */
+    bool chat_tools;   /* the template shows tools to the model; the others likewise */
+    bool chat_tool_calls, chat_tool_responses, chat_system, chat_parts, chat_thinking, chat_parallel_calls;
+    struct token_params defaults; /* the model's own generation defaults over OpenAI's */
 };
 
 struct token_request {
@@ -198,6 +209,13 @@ struct engine_ops {
     /* Text <-> tokens; any thread. tokens: malloc'ed array that the caller frees. */
     int (*tokenize)(struct engine_model *m, struct str text, bool special, int32_t **tokens, size_t *n, struct error *err);
     int (*detokenize)(struct engine_model *m, const int32_t *tokens, size_t n, struct buf *out, struct error *err);
+    /* (optional: no facts, no chat) */
+    const struct engine_text *(*text)(const struct engine_model *m);
+    /* A conversation to prompt tokens by the model's chat template. `args`: a JSON object, the template's variables: messages, tools,
+     * add_generation_prompt, anything else. Text in it never becomes a control token. tokens: malloc'ed array that the caller frees.
+     * More than `max_tok` of them (0: no bound): TOO_LARGE. INVALID: the template's own complaint. Any thread; may take a while.
+     * (optional: no chat) */
+    int (*chat)(struct engine_model *m, struct str args, size_t max_tok, int32_t **tokens, size_t *n, struct error *err);
     /* Heartbeat for the watchdog: a counter that moves while steps are made, and whether work is pending. Any thread. */
     void (*progress)(const struct engine_model *m, uint64_t *steps, bool *busy);
     /* Prometheus text of this model's own series, labels already applied. (optional: none) Any thread. */

@@ -16,6 +16,7 @@ enum lock_rank {
     RANK_RELOAD = 5,         /* cli/: one configuration reload at a time */
     RANK_REGISTRY = 10,      /* model/: publishing a new set of models, load queue */
     RANK_VERSION_STATE = 20, /* model/: one version's state, reason, instance list */
+    RANK_CALLS = 25,         /* api/: generations under way, and those that wait to be prepared */
     RANK_QUEUE = 30,         /* model/: one version's batcher */
     RANK_CACHE = 40,         /* model/: response cache */
     RANK_ENGINE = 50,        /* engine/: private to one engine */

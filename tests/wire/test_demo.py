@@ -13,7 +13,7 @@ from inferd_server import ROOT, Server
 
 pytestmark = [pytest.mark.onnx, pytest.mark.skipif(not (ROOT / "demo/models/file_type").is_dir(), reason="./dev deps demo was not run")]
 MEDIA = ROOT / "demo/media"
-MODELS = ["file_kind", "file_type", "find_speech", "read_text", "text_detector", "text_direction", "text_recognizer", "voice_activity"]
+MODELS = ["file_kind", "file_type", "find_speech", "read_text", "smollm2", "text_detector", "text_direction", "text_recognizer", "voice_activity"]
 
 
 @pytest.fixture(scope="module")

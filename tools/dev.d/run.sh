@@ -1,10 +1,10 @@
-# ./dev run: the demo. Real trained models, the release build, and three curl lines that answer in words.
+# ./dev run: the demo. Real trained models, the release build, and four curl lines that answer in words.
 
 # The demo's models and media, laid out anew only when what they are made from has changed.
 lay_out_demo() {
     local key dir=$DEPS/tmp-demo
     key=$(hash_of demo/packages.txt demo/*.py)
-    [ -d demo/models/file_type ] && [ "$(cat demo/media/.stamp 2>/dev/null)" = "$key" ] && return 0
+    [ -d demo/models/smollm2 ] && [ "$(cat demo/media/.stamp 2>/dev/null)" = "$key" ] && return 0
     install_python demo/requirements.txt
     say "fetching the demo's models and laying them out in demo/models"
     rm -rf "$dir"
@@ -24,11 +24,12 @@ show_curl_lines() {
     local raw="-w '\n' -H 'Inference-Header-Content-Length: 0' -H 'Accept: application/json'"
     cat <<LINES
 
-The server is ready on $1. In another terminal, in this folder, send it a photographed line of text, a spoken sentence, and any file:
+The server is ready on $1. In another terminal, in this folder, send it a photographed line of text, a spoken sentence, any file, and a question:
 
   curl -s $1/v2/models/read_text/infer $raw --data-binary @demo/media/heading.bmp
   curl -s $1/v2/models/find_speech/infer $raw --data-binary @demo/media/speech.wav
   curl -s $1/v2/models/file_type/infer $raw --data-binary @README.md
+  curl -sN $1/v1/chat/completions -d '{"model":"smollm2","stream":true,"messages":[{"role":"user","content":"What is gravity?"}]}'
 
 What is served: curl -s -X POST $1/v2/repository/index    The figures: curl -s http://127.0.0.1:8002/metrics    Stop: Ctrl-C
 

@@ -15,6 +15,7 @@
 #include "base/fault.h"
 #include "base/status.h"
 #include "engine/fake/script_priv.h"
+#include "engine/fake/token.h"
 #include "os/blob.h"
 #include "os/clock.h"
 #include "os/pages.h"
@@ -26,7 +27,8 @@ struct engine_model {
     struct arena arena;
     struct fake_script script;
     struct engine_contract contract;
-    uint8_t *held; /* script.memory_bytes, touched */
+    struct fake_tokens *tokens; /* NULL: the batch face */
+    uint8_t *held;              /* script.memory_bytes, touched */
     _Atomic uint64_t runs;
 };
 
@@ -41,6 +43,7 @@ struct engine_instance {
 
 static void model_free(struct engine_model *m)
 {
+    fake_tokens_destroy(m->tokens);
     os_pages_unmap(m->held, m->script.memory_bytes);
     arena_release(&m->arena);
     free(m);
@@ -106,6 +109,13 @@ static int fake_load(struct engine *e, const struct engine_load *spec, struct en
         .description = m->script.description,
         .devices = "cpu",
     };
+    if (m->script.tokens) {
+        m->contract.face = ENGINE_TOKEN;
+        m->contract.context_tokens = m->script.context;
+        rc = fake_tokens_create(&m->script, &m->tokens, err);
+        if (rc)
+            goto fail;
+    }
     *out = m;
     return STATUS_OK;
 fail:
@@ -275,6 +285,46 @@ static int fake_run(struct engine_instance *i, struct engine_run *run, struct er
     return rc;
 }
 
+/* ---- token face ---- */
+
+static int fake_submit(struct engine_model *m, const struct token_request *req, uint64_t *id, struct error *err)
+{
+    return fake_tokens_submit(m->tokens, req, id, err);
+}
+
+static void fake_cancel_id(struct engine_model *m, uint64_t id)
+{
+    fake_tokens_cancel(m->tokens, id);
+}
+
+static int fake_tokenize(struct engine_model *m, struct str text, bool special, int32_t **tokens, size_t *n, struct error *err)
+{
+    (void)m, (void)special;
+    return fake_tokens_encode(text, tokens, n, err);
+}
+
+static int fake_detokenize(struct engine_model *m, const int32_t *tokens, size_t n, struct buf *out, struct error *err)
+{
+    (void)m;
+    return fake_tokens_decode(tokens, n, out, err);
+}
+
+static const struct engine_text *fake_text(const struct engine_model *m)
+{
+    return fake_tokens_text(m->tokens);
+}
+
+static int fake_chat(struct engine_model *m, struct str args, size_t max_tok, int32_t **tokens, size_t *n, struct error *err)
+{
+    (void)m;
+    return fake_tokens_chat(args, max_tok, tokens, n, err);
+}
+
+static void fake_progress(const struct engine_model *m, uint64_t *steps, bool *busy)
+{
+    fake_tokens_progress(m->tokens, steps, busy);
+}
+
 const struct engine_ops engine_fake = {
     .name = "fake",
     .files = (const char *const[]){"model.fake", NULL},
@@ -287,4 +337,11 @@ const struct engine_ops engine_fake = {
     .instance_destroy = fake_instance_destroy,
     .run = fake_run,
     .cancel = fake_cancel,
+    .submit = fake_submit,
+    .cancel_id = fake_cancel_id,
+    .tokenize = fake_tokenize,
+    .detokenize = fake_detokenize,
+    .text = fake_text,
+    .chat = fake_chat,
+    .progress = fake_progress,
 };

@@ -39,6 +39,17 @@ static const struct key {
     KEY(U64, estimate_bytes),
     KEY(TEXT, load_fail),
     KEY(TEXT, instance_fail),
+    KEY(BOOL, tokens),
+    KEY(TEXT, answer),
+    KEY(TEXT, chat_template),
+    KEY(U64, piece_bytes),
+    KEY(U64, piece_us),
+    KEY(U64, prefill_us),
+    KEY(U64, context),
+    KEY(U64, max_running),
+    KEY(U64, max_waiting),
+    KEY(U64, fail_after),
+    KEY(BOOL, constrain),
 #undef KEY
 };
 
@@ -281,6 +292,10 @@ int fake_script_parse(struct str text, struct arena *a, struct fake_script *s, s
 {
     struct str line;
     s->cancellable = true;
+    s->piece_bytes = 4;
+    s->context = 4096;
+    s->max_running = 64;
+    s->max_waiting = 64;
     for (int at = 1; str_cut(&text, '\n', &line); at++) {
         if (line.n && line.p[line.n - 1] == '\r')
             line.n--;
@@ -291,6 +306,8 @@ int fake_script_parse(struct str text, struct arena *a, struct fake_script *s, s
         if (rc)
             return error_prefix(err, "model.fake line %d", at), rc;
     }
+    if (s->tokens)
+        return s->piece_bytes ? STATUS_OK : error_set(err, STATUS_INVALID, "piece_bytes is 0; it takes a whole number from 1");
     if (s->n_inputs == 0 || s->n_outputs == 0)
         return error_set(err, STATUS_INVALID, "model.fake names no %s", s->n_inputs ? "output" : "input");
     if (!s->batchable_set)

@@ -47,6 +47,11 @@ struct fake_script {
     uint64_t hang_every, hang_ms; /* hang_ms 0: until cancelled, for ever when not cancellable */
     bool cancellable;
 
+    bool tokens; /* the token face: token.c */
+    struct str answer, chat_template;
+    uint64_t piece_bytes, piece_us, prefill_us, context, max_running, max_waiting, fail_after;
+    bool constrain; /* a grammar is accepted, and not followed */
+
     uint64_t load_delay_ms, memory_bytes, estimate_bytes;
     struct str load_fail, instance_fail; /* not empty: the call fails with this text */
 };

@@ -150,6 +150,7 @@ static void unload(struct engine_model *m)
         os_thread_join(&m->thread);
     }
     llm_adapters_release(m);
+    llm_chat_close(m);
     step_destroy(m->step);
     blocks_destroy(m->blocks);
     sampler_destroy(m->sampler);
@@ -176,6 +177,8 @@ static int build(struct engine_model *m, const struct engine_load *spec, struct 
     m->adapters.max_bytes = m->options.adapter_bytes;
     if (rc == 0)
         rc = open_weights(m, spec, err);
+    if (rc == 0)
+        rc = llm_chat_open(m, err);
     if (rc == 0)
         rc = size_pool(m, err);
     if (rc == 0)
@@ -350,6 +353,8 @@ const struct engine_ops engine_llm = {
     .adapter_unload = llm_adapter_unload,
     .tokenize = tokenize,
     .detokenize = detokenize,
+    .text = llm_text,
+    .chat = llm_chat,
     .progress = progress,
     .metrics = llm_metrics,
 };

@@ -194,7 +194,7 @@ static bool accept_token(struct engine_model *m, struct choice *c, const struct 
     c->tokens[c->seq.n_tok++] = o->id;
     if (c->history)
         sampler_history_add(c->history, o->id, false);
-    struct str bytes = tokenizer_bytes(m->tokenizer, o->id, false);
+    struct str bytes = tokenizer_bytes(m->tokenizer, o->id, r->params.control_text);
     c->bytes += bytes.n;
     bool kept = choice_add_pending(c, o);
     int stop = stop_text_push(&c->text, bytes, &m->text);

@@ -1,0 +1,466 @@
+/* generate.c: one generation's life on its I/O thread, and the worker's part of it. See generate_priv.h. */
+#include "api/generate_priv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "conf/model_config.h"
+#include "os/clock.h"
+#include "wire/sse.h"
+
+#define NS_PER_MS 1000000u
+/* What a reader that is too slow may leave unread here before its stream is given up. */
+#define BACKLOG_BYTES_MAX (1u << 20)
+
+/* ---- worker thread ---- */
+
+static int check_prompt(const struct gen_call *c, const struct gen_prompt *p, struct error *err)
+{
+    size_t most = model_version_contract(c->version)->context_tokens;
+    if (!p->n_tokens || p->n_tokens < most)
+        return 0;
+    return error_set(
+        err, STATUS_TOO_LARGE,
+        "This model's maximum context length is %zu tokens. However, your prompt has %zu tokens. Please reduce its length.",
+        most, p->n_tokens);
+}
+
+static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *err)
+{
+    struct token_request req = {.prompt = p->tokens,
+                                .n_prompt = p->n_tokens,
+                                .params = c->params,
+                                .adapter = c->adapter,
+                                .cache_salt = c->cache_salt,
+                                .priority = c->priority,
+                                .deadline_ns = c->deadline_ns,
+                                .embed = c->embed,
+                                .on_event = generate__on_event,
+                                .ctx = p};
+    uint64_t id;
+    int rc = check_prompt(c, p, err);
+    if (rc < 0)
+        return generate__fault(c, STATUS_INVALID, "messages", "context_length_exceeded");
+    rc = model_version_ops(c->version)->submit(model_version_engine(c->version), &req, &id, err);
+    if (rc < 0)
+        return rc;
+    atomic_store(&p->id, id);
+    c->n_submitted++;
+    return 0;
+}
+
+static int gone_early(struct error *err)
+{
+    return error_set(err, STATUS_UNAVAILABLE, "the server is stopping; ask another one");
+}
+
+static int prepare_and_submit(struct gen_call *c)
+{
+    struct error *err = &c->err;
+    if (atomic_load(&c->cancelled))
+        return gone_early(err);
+    int rc = c->protocol->prepare(c, err);
+    c->times.submitted_ns = os_monotonic_ns();
+    for (size_t i = 0; rc == 0 && i < c->n_prompts && !c->protocol->only_prepare; i++) {
+        rc = submit_one(c, &c->prompts[i], err);
+        if (rc == 0 && atomic_load(&c->cancelled))
+            rc = gone_early(err);
+    }
+    if (rc < 0 && c->n_submitted)
+        generate__cancel_ids(c);
+    return rc;
+}
+
+static void on_prepared(struct loop_task *t);
+
+void generate__work(struct gen_call *c)
+{
+    c->rc = prepare_and_submit(c);
+    c->prepared_task.run = on_prepared;
+    loop_post(c->request->loop, &c->prepared_task);
+}
+
+int generate__fault(struct gen_call *c, int rc, const char *param, const char *code)
+{
+    if (rc < 0 && !c->param) {
+        c->param = param;
+        c->code = code;
+    }
+    return rc;
+}
+
+/* ---- for prepare ---- */
+
+/* A number that JSON can't say, by name: 1e309, NaN. */
+static int name_bad_number(struct gen_call *c, struct str text, struct error *err)
+{
+    yyjson_doc *d = yyjson_read(text.p, text.n, YYJSON_READ_ALLOW_INF_AND_NAN);
+    yyjson_val *root = yyjson_doc_get_root(d), *key, *v;
+    size_t i, n;
+    int rc = STATUS_INVALID;
+    yyjson_obj_foreach(root, i, n, key, v)
+    {
+        double x = yyjson_is_real(v) ? yyjson_get_real(v) : 0;
+        if (x - x == 0)
+            continue;
+        error_set(err, rc, "%.*s is not a finite number", STR_ARG(json_str(key)));
+        generate__fault(c, rc, arena_strdup(&c->arena, json_str(key)), NULL);
+        break;
+    }
+    yyjson_doc_free(d);
+    return rc;
+}
+
+int generate__parse_body(struct gen_call *c, struct error *err)
+{
+    struct str text = {(const char *)c->request->body.p, c->request->body.n};
+    if (!text.n)
+        return error_set(err, STATUS_INVALID, "the request has no body; send a JSON object");
+    int rc = json_parse(&c->doc, text, NULL, err);
+    if (rc == STATUS_INVALID && json_scan_depth(text, JSON_DEPTH_DEFAULT + 1) <= JSON_DEPTH_DEFAULT)
+        return name_bad_number(c, text, err);
+    if (rc == 0 && !yyjson_is_obj(c->doc.root))
+        return error_set(err, STATUS_INVALID, "the request's body is %s; send a JSON object", json_type_name(c->doc.root));
+    return rc;
+}
+
+int generate__find(struct gen_call *c, struct str model, struct str version, struct error *err)
+{
+    struct model_version *v;
+    int rc = str_is_model_name(model) ? api__authorise_model(c->api, c->call, model, err)
+                                      : error_set(err, STATUS_NOT_FOUND, "there is no model \"%.*s\"", STR_ARG(model));
+    if (rc == 0)
+        rc = registry_find(c->api->o.registry, model, version, &v, err);
+    if (rc < 0)
+        return generate__fault(c, rc, "model", rc == STATUS_NOT_FOUND ? "model_not_found" : NULL);
+    c->version = v;
+    c->model = model;
+    if (model_version_contract(v)->face == ENGINE_TOKEN)
+        return 0;
+    rc = error_set(err, STATUS_INVALID, "model \"%.*s\" takes tensors and generates no text: use /v2/models/%.*s/infer",
+                   STR_ARG(model), STR_ARG(model));
+    return generate__fault(c, rc, "model", NULL);
+}
+
+int generate__prompts(struct gen_call *c, size_t n, struct error *err)
+{
+    if (!n || n > GENERATE_PROMPTS_MAX)
+        return error_set(err, STATUS_INVALID, "the request has %zu prompts; accepted: 1 to %d", n, GENERATE_PROMPTS_MAX);
+    c->prompts = arena_array(&c->arena, n, sizeof *c->prompts);
+    if (!c->prompts)
+        return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
+    c->n_prompts = n;
+    for (size_t i = 0; i < n; i++) {
+        c->prompts[i].call = c;
+        c->prompts[i].index = (uint32_t)i;
+    }
+    return 0;
+}
+
+int generate__tokenize(struct gen_call *c, struct str text, size_t index, struct error *err)
+{
+    struct gen_prompt *p = &c->prompts[index];
+    return model_version_ops(c->version)->tokenize(model_version_engine(c->version), text, true, &p->tokens, &p->n_tokens, err);
+}
+
+int generate__deadline(struct gen_call *c, struct error *err)
+{
+    const struct http_request *r = c->request;
+    struct str h = http_header_get(r, "x-inferd-timeout-ms");
+    uint64_t ms = model_version_config(c->version)->default_deadline_ms, ns, at;
+    c->deadline_ns = UINT64_MAX;
+    if (h.p && (!str_to_u64(h, &ms) || ms == 0))
+        return error_set(err, STATUS_INVALID,
+                         "header x-inferd-timeout-ms \"%.*s\": expected a whole number of milliseconds from 1", STR_ARG(h));
+    if (ms && !__builtin_mul_overflow(ms, (uint64_t)NS_PER_MS, &ns) && !__builtin_add_overflow(ns, r->received_ns, &at))
+        c->deadline_ns = at;
+    return 0;
+}
+
+/* ---- the reply ---- */
+
+static void cancel(struct gen_call *c)
+{
+    atomic_store(&c->cancelled, true);
+    if (c->prepared)
+        generate__cancel_ids(c);
+}
+
+static void on_gone(struct http_request *r)
+{
+    struct api_call *call = r->user;
+    call->gen->cut = true;
+    cancel(call->gen);
+}
+
+/* Hand over what was rendered, unless the client still has to read what it has got. */
+static void flush(struct gen_call *c)
+{
+    if (!c->out.n || c->cut || c->blocked)
+        return;
+    struct slice s = api__slice_from_buf(&c->out);
+    if (s.p)
+        c->blocked = !http_stream_write(c->request, s);
+    else
+        c->cut = true; /* out of memory: the client must see that something is missing */
+}
+
+static void on_writable(struct http_request *r)
+{
+    struct api_call *call = r->user;
+    if (!call->gen)
+        return;
+    call->gen->blocked = false;
+    flush(call->gen);
+}
+
+static void begin(struct gen_call *c)
+{
+    struct http_header headers[3] = {{STR("x-request-id"), c->request->request_id},
+                                     {STR("Cache-Control"), STR("no-cache")},
+                                     {STR("X-Accel-Buffering"), STR("no")}};
+    if (c->began)
+        return;
+    c->began = true;
+    http_stream_begin(c->request, 200, c->protocol->stream_type, headers, COUNT_OF(headers), on_writable);
+}
+
+static void give_up_if_slow(struct gen_call *c)
+{
+    if (c->cut || (!c->out.failed && (!c->stream || c->out.n <= BACKLOG_BYTES_MAX)))
+        return;
+    c->cut = true;
+    cancel(c);
+}
+
+static void tick(struct loop_timer *t)
+{
+    struct gen_call *c = CONTAINER_OF(t, struct gen_call, keepalive);
+    begin(c);
+    if (!c->blocked)
+        sse_comment(&c->out, "waiting");
+    flush(c);
+    loop_timer_start(c->request->loop, t, loop_now_ns(c->request->loop) + GENERATE_KEEPALIVE_NS);
+}
+
+static void record(struct gen_call *c, int status)
+{
+    struct infer_times t = {.received_ns = c->request->received_ns,
+                            .decoded_ns = c->times.submitted_ns,
+                            .queued_ns = c->times.submitted_ns,
+                            .output_ns = loop_now_ns(c->request->loop),
+                            .encoded_ns = loop_update_now(c->request->loop)};
+    c->call->status = status;
+    if (c->version)
+        model_version_record(c->version, MODEL_PROTOCOL_OPENAI, status, &t);
+}
+
+/* The reply is complete or dropped; nothing refers to the call any more. */
+static void release(struct gen_call *c)
+{
+    loop_timer_stop(c->request->loop, &c->keepalive);
+    generate__pool_remove(&c->api->gen, c);
+    c->call->gen = NULL;
+    c->request->on_gone = NULL;
+    c->call->error_param = c->param;
+    c->call->error_code = c->code;
+    for (size_t i = 0; i < c->n_prompts; i++)
+        free(c->prompts[i].tokens);
+    if (c->protocol->release)
+        c->protocol->release(c);
+    c->call->version = c->version; /* its names are in the access record */
+    atomic_fetch_sub_explicit(&c->api->in_flight, 1, memory_order_relaxed);
+    buf_release(&c->out);
+    json_release(&c->doc);
+    arena_release(&c->arena);
+    free(c);
+}
+
+/* Names in an error outlive the call. */
+static void keep_names(struct gen_call *c)
+{
+    c->param = c->param ? arena_strdup(c->request->arena, str_of(c->param)) : NULL;
+}
+
+static void reply_failure(struct gen_call *c, int status, const char *text)
+{
+    struct http_request *r = c->request;
+    uint32_t retry_s = api__retry_after_s(status, NULL);
+    char copy[ERROR_TEXT_BYTES];
+    record(c, status);
+    snprintf(copy, sizeof copy, "%s", text);
+    if (c->began) {
+        c->protocol->fail(c, status, text);
+        flush(c);
+        release(c);
+        http_stream_end(r);
+        return;
+    }
+    keep_names(c);
+    release(c);
+    http_reply_error(r, status, copy, retry_s);
+}
+
+static void reply_cut(struct gen_call *c)
+{
+    struct http_request *r = c->request;
+    bool began = c->began, gone = r->gone;
+    record(c, STATUS_CANCELLED);
+    release(c);
+    if (!began)
+        http_reply_error(r, STATUS_UNAVAILABLE, "the request was given up", 1);
+    else if (gone)
+        http_stream_end(r);
+    else
+        http_stream_abort(r);
+}
+
+static void reply_whole(struct gen_call *c)
+{
+    struct http_request *r = c->request;
+    struct slice body;
+    struct http_header id = {STR("x-request-id"), r->request_id};
+    c->protocol->end(c);
+    body = api__slice_from_buf(&c->out);
+    record(c, body.p ? STATUS_OK : STATUS_NOMEM);
+    release(c);
+    if (body.p)
+        http_reply(r, 200, "application/json", &id, 1, &body, 1);
+    else
+        http_reply_error(r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
+}
+
+/* A stream's end, once its reader has room for it. */
+static void reply_stream_end(struct gen_call *c)
+{
+    struct http_request *r = c->request;
+    begin(c);
+    c->protocol->end(c);
+    c->blocked = false; /* what is left is bounded: net writes it as the client reads */
+    flush(c);
+    bool whole = !c->cut;
+    record(c, whole ? STATUS_OK : STATUS_NOMEM);
+    release(c);
+    if (whole)
+        http_stream_end(r);
+    else
+        http_stream_abort(r);
+}
+
+static const struct gen_prompt *first_failed(const struct gen_call *c)
+{
+    for (size_t i = 0; i < c->n_prompts; i++)
+        if (c->prompts[i].status < 0)
+            return &c->prompts[i];
+    return NULL;
+}
+
+/* Was this the last thing that the call waited for? */
+static void finish_if_over(struct gen_call *c)
+{
+    if (!c->prepared || c->n_final < c->n_submitted)
+        return;
+    const struct gen_prompt *bad = first_failed(c);
+    if (c->rc < 0)
+        reply_failure(c, c->rc, c->err.text);
+    else if (c->cut)
+        reply_cut(c);
+    else if (bad)
+        reply_failure(c, bad->status, bad->error);
+    else if (atomic_load(&c->cancelled))
+        reply_failure(c, STATUS_UNAVAILABLE, "the server is stopping; ask another one");
+    else if (c->stream)
+        reply_stream_end(c);
+    else
+        reply_whole(c);
+}
+
+/* ---- messages ---- */
+
+static void on_prepared(struct loop_task *t)
+{
+    struct gen_call *c = CONTAINER_OF(t, struct gen_call, prepared_task);
+    c->prepared = true;
+    if (c->version) {
+        c->request->log_model = model_version_model(c->version);
+        c->request->log_version = model_version_version(c->version);
+    }
+    if ((c->failed || atomic_load(&c->cancelled)) && c->n_submitted)
+        generate__cancel_ids(c);
+    if (c->rc == 0 && c->stream && !c->cut)
+        loop_timer_start(c->request->loop, &c->keepalive, loop_now_ns(c->request->loop) + GENERATE_KEEPALIVE_NS);
+    finish_if_over(c);
+}
+
+static void take_text(struct gen_call *c, const struct gen_event *ev)
+{
+    uint64_t now = loop_now_ns(c->request->loop);
+    if (c->cut || c->failed)
+        return;
+    c->times.first_ns = c->times.first_ns ? c->times.first_ns : now;
+    c->times.last_ns = now;
+    if (c->stream)
+        begin(c);
+    c->protocol->event(c, ev);
+    if (c->stream)
+        flush(c);
+    give_up_if_slow(c);
+}
+
+void generate__take(struct gen_call *c, struct gen_event *ev)
+{
+    if (ev->kind == TOKEN_EVENT_TEXT) {
+        take_text(c, ev);
+        return;
+    }
+    c->n_final++;
+    if (ev->kind == TOKEN_EVENT_FAILED && !c->failed) { /* the answer is lost: the others needn't go on */
+        c->failed = true;
+        if (c->prepared)
+            generate__cancel_ids(c);
+    }
+    finish_if_over(c);
+}
+
+struct token_usage generate__usage(const struct gen_call *c)
+{
+    struct token_usage u = {0};
+    for (size_t i = 0; i < c->n_prompts; i++) {
+        u.prompt_tok += c->prompts[i].usage.prompt_tok;
+        u.cached_tok += c->prompts[i].usage.cached_tok;
+        u.generated_tok += c->prompts[i].usage.generated_tok;
+    }
+    return u;
+}
+
+/* ---- start ---- */
+
+void generate__start(struct api *a, struct http_request *r, struct api_call *call, const struct gen_protocol *protocol)
+{
+    struct error err = {0};
+    struct gen_call *c = calloc(1, sizeof *c);
+    if (!c) {
+        http_reply_error(r, STATUS_NOMEM, "out of memory for this request; try again later", 1);
+        return;
+    }
+    c->protocol = protocol;
+    c->api = a;
+    c->call = call;
+    c->request = r;
+    list_init(&c->link);
+    list_init(&c->job);
+    loop_timer_init(&c->keepalive, tick);
+    arena_init(&c->arena, 4096, 0);
+    call->gen = c;
+    r->on_gone = on_gone;
+    atomic_fetch_add_explicit(&a->in_flight, 1, memory_order_relaxed);
+    int rc = generate__pool_push(&a->gen, c, &err);
+    if (rc < 0) {
+        c->cut = true;
+        release(c);
+        http_reply_error(r, rc, err.text, api__retry_after_s(rc, NULL));
+    }
+}

@@ -1,0 +1,79 @@
+/* run.c: `inferd run model.gguf`: one model file, served at once, with a line that says how to talk to it. The server is serve's; only
+ * the words differ. */
+#include <stdlib.h>
+
+#include "base/status.h"
+#include "cli/commands.h"
+#include "cli/config_args.h"
+#include "cli/server.h"
+#include "engine/engine.h"
+#include "model/registry.h"
+
+struct run_sources {
+    struct cli_config config;
+    struct cli_list paths;
+};
+
+static int rebuild(void *ctx, struct config *fresh, struct error *err)
+{
+    const struct run_sources *s = ctx;
+    return cli_config_load(&s->config, &s->paths, fresh, err);
+}
+
+static void say_token_model(const struct cli_style *style, const char *address, struct str name, size_t context)
+{
+    fprintf(stderr, "\n%s%.*s%s is served on http://%s/v1 (context: %zu tokens). In another terminal:\n\n", style->bold,
+            STR_ARG(name), style->off, address, context);
+    fprintf(stderr,
+            "  curl -sN http://%s/v1/chat/completions -d '{\"model\":\"%.*s\",\"stream\":true,\"messages\":[{\"role\":\"user\","
+            "\"content\":\"Hello\"}]}'\n\n",
+            address, STR_ARG(name));
+}
+
+static void say_serving(void *ctx, const char *address, struct model_version *v)
+{
+    struct cli_style style = cli_style(stderr);
+    (void)ctx;
+    if (!v) {
+        fprintf(stderr, "\nThe model could not be loaded; the reason is above. Stop: Ctrl-C\n\n");
+        return;
+    }
+    const struct engine_contract *k = model_version_contract(v);
+    struct str name = model_version_model(v);
+    if (k->face == ENGINE_TOKEN)
+        say_token_model(&style, address, name, k->context_tokens);
+    else
+        fprintf(stderr,
+                "\n%s%.*s%s is served on http://%s/v2/models/%.*s. What it takes: curl -s http://%s/v2/models/%.*s\n\n",
+                style.bold, STR_ARG(name), style.off, address, STR_ARG(name), address, STR_ARG(name));
+}
+
+static int run(const struct cli_command *self, int argc, char **argv)
+{
+    static struct run_sources sources; /* Exception: too large for the stack, and there is one server in a process */
+    const struct cli_spec spec = {.command = self, .config = &sources.config, .min_arguments = 1, .max_arguments = 1};
+    struct error err = {0};
+    int code = cli_parse(&spec, argc, argv, &sources.paths);
+    if (code != CLI_GO)
+        return code;
+    struct config *config = calloc(1, sizeof *config);
+    if (!config)
+        return cli_fail("out of memory while starting");
+    if (cli_config_load(&sources.config, &sources.paths, config, &err) < 0) {
+        free(config);
+        return cli_refuse("%s", err.text);
+    }
+    const struct server_options o = {.config = config, .rebuild = rebuild, .serving = say_serving, .ctx = &sources};
+    return server_run(&o, &err) < 0 ? cli_fail("%s", err.text) : CLI_OK;
+}
+
+const struct cli_command command_run = {
+    .name = "run",
+    .arguments = "MODEL.gguf|MODEL.onnx|FOLDER",
+    .summary = "Serve one model file and say how to talk to it.",
+    .details = "The model is called as its file without the extension. A language model is served over OpenAI's API with its "
+               "own context\n"
+               "length, or as much of it as the memory for its KV cache holds; an ONNX model over KServe's. Every option of\n"
+               "`inferd config --help` is a flag here too.\n",
+    .run = run,
+};

@@ -35,6 +35,7 @@ static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *er
                                 .params = c->params,
                                 .adapter = c->adapter,
                                 .cache_salt = c->cache_salt,
+                                .tenant = c->call->who ? str_of(c->call->who->tenant) : (struct str){0},
                                 .priority = c->priority,
                                 .deadline_ns = c->deadline_ns,
                                 .embed = c->embed,
@@ -201,7 +202,7 @@ static void flush(struct gen_call *c)
 {
     if (!c->out.n || c->cut || c->blocked)
         return;
-    struct slice s = api__slice_from_buf(&c->out);
+    struct slice s = slice_take(&c->out);
     if (s.p)
         c->blocked = !http_stream_write(c->request, s);
     else
@@ -324,7 +325,7 @@ static void reply_whole(struct gen_call *c)
     struct slice body;
     struct http_header id = {STR("x-request-id"), r->request_id};
     c->protocol->end(c);
-    body = api__slice_from_buf(&c->out);
+    body = slice_take(&c->out);
     record(c, body.p ? STATUS_OK : STATUS_NOMEM);
     release(c);
     if (body.p)

@@ -152,7 +152,6 @@ struct engine_model {
     struct buf text;                /* of one event */
 };
 
-<<<<<<< HEAD
 /* ---- adapters.c ---- */
 
 /* The slots of engine_ops. */
@@ -164,14 +163,12 @@ int llm_adapter_hold(struct engine_model *m, struct str name, struct lora_adapte
 void llm_adapter_drop(struct engine_model *m, struct lora_adapter *a);
 /* All of them, when no request is left. */
 void llm_adapters_release(struct engine_model *m);
-=======
 /* chat.c: compile the model's templates and fill text_facts. Only NOMEM fails: a template that can't be used makes a model that doesn't
  * chat and says why. After weights and tokenizer. */
 int llm_chat_open(struct engine_model *m, struct error *err) MUST_CHECK;
 void llm_chat_close(struct engine_model *m);
 int llm_chat(struct engine_model *m, struct str args, size_t max_tok, int32_t **tokens, size_t *n, struct error *err);
 const struct engine_text *llm_text(const struct engine_model *m);
->>>>>>> bb76f1f (OpenAI's chat, completions, models and tokenize over the token face; a scripted token engine; inferd run; the demo chats)
 
 /* loop.c: the step thread's body. Ends when m->closing, after a final event for every request. */
 void llm_loop(void *engine_model);

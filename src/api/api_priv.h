@@ -64,7 +64,7 @@ struct api_turn *api__turn(struct loop *loop);
 /* For infer_submit: where to note that an instance is to be woken. That happens when the iteration ends, or here once the oldest note has
  * waited long enough. */
 struct infer_wakes *api__turn_wakes(struct api_turn *t, uint64_t now_ns);
-struct gen_call;   /* generate.c */
+struct gen_call; /* generate.c */
 
 /* State of one request, in its arena, at http_request.user. */
 struct api_call {

@@ -119,8 +119,9 @@ bool route_row_at(size_t i, struct route_row *out)
 
 /* Where it is not "http", which stands for KServe's protocol and what belongs to no protocol. Routes of others have their row here. */
 static const char *const protocols[ROUTE_COUNT] = {
-    [ROUTE_NONE] = "http",          [ROUTE_CHAT_COMPLETIONS] = "openai", [ROUTE_COMPLETIONS] = "openai",
-    [ROUTE_OPENAI_MODELS] = "openai", [ROUTE_OPENAI_MODEL] = "openai",   [ROUTE_TOKENIZE] = "openai",
+    [ROUTE_NONE] = "http",           [ROUTE_CHAT_COMPLETIONS] = "openai",
+    [ROUTE_COMPLETIONS] = "openai",  [ROUTE_OPENAI_MODELS] = "openai",
+    [ROUTE_OPENAI_MODEL] = "openai", [ROUTE_TOKENIZE] = "openai",
     [ROUTE_DETOKENIZE] = "openai",
 };
 

@@ -43,8 +43,7 @@ static void say_serving(void *ctx, const char *address, struct model_version *v)
     if (k->face == ENGINE_TOKEN)
         say_token_model(&style, address, name, k->context_tokens);
     else
-        fprintf(stderr,
-                "\n%s%.*s%s is served on http://%s/v2/models/%.*s. What it takes: curl -s http://%s/v2/models/%.*s\n\n",
+        fprintf(stderr, "\n%s%.*s%s is served on http://%s/v2/models/%.*s. What it takes: curl -s http://%s/v2/models/%.*s\n\n",
                 style.bold, STR_ARG(name), style.off, address, STR_ARG(name), address, STR_ARG(name));
 }
 

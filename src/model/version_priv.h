@@ -115,7 +115,7 @@ struct model_version {
     _Atomic bool unscatterable;      /* an output's rows did not follow the batch's: members run one by one */
     _Atomic uint64_t next_expiry_ns; /* lower bound of the earliest expiry; SCHED_NEVER: none */
     _Atomic uint64_t pending, busy_ns;
-    struct delivery delivery;        /* of its answers, to keep deadlines on the wire */
+    struct delivery delivery; /* of its answers, to keep deadlines on the wire */
 
     struct os_mutex lock; /* RANK_QUEUE */
     struct os_cond work;

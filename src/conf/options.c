@@ -99,7 +99,7 @@ static const struct option repository_rows[] = {
 static const struct option scheduler_rows[] = {
     BYTES("scheduler.queue_bytes", scheduler.queue_bytes, "256MiB", 1 * MIB, 1 * TIB, FIXED, "Request data that all queues together may hold; past it 429."),
     TIME("scheduler.default_deadline", scheduler.default_deadline, "0", 0, 24 * HOUR, FIXED, "Deadline of requests that bring none, for models that declare none. 0: none."),
-    TIME("scheduler.hang_timeout", scheduler.hang_timeout, "1m", 100 * MS, 24 * HOUR, FIXED, "An instance that runs one batch for longer is hung: its model turns NOT READY and its queue is answered."),
+    TIME("scheduler.hang_timeout", scheduler.hang_timeout, "1m", 100 * MS, 24 * HOUR, FIXED, "An instance that runs one batch for longer is hung: its requests get 503. A model without another instance turns NOT READY, and its queue is answered."),
 };
 
 static const struct option engine_rows[] = {

@@ -2,7 +2,11 @@
  *
  * An input of a request that runs alone goes to the engine as it is, without a copy, when its bytes are aligned, owned and need no
  * padding: the batch holds a reference meanwhile, so the request may be answered (and freed) before the engine is done. Everything
- * else is copied into buffers that the instance keeps from batch to batch. */
+ * else is copied into buffers that the instance keeps from batch to batch.
+ *
+ * What is kept follows what is used: a buffer above GATHER_KEEP_BYTES is given back when it is more than twice the largest batch of the
+ * last one or two windows of GATHER_WINDOW batches, and all of them when the instance has been idle for GATHER_IDLE_NS. So neither one
+ * giant request nor the busiest hour decides what a model holds on to, and sizes that alternate cost no allocation. */
 #include <string.h>
 
 #include "base/check.h"
@@ -12,22 +16,50 @@
 #include "tensor/pad.h"
 
 #define GATHER_ALIGN      64
-#define GATHER_KEEP_BYTES (4u << 20) /* a kept buffer above this is given back when it is mostly unused */
+#define GATHER_KEEP_BYTES (1u << 20)
+#define GATHER_WINDOW     64
+#define GATHER_IDLE_NS    10000000000u
 
 /* A buffer of at least `bytes` for input k, ours alone. */
 static struct slab *buffer_get(struct instance *i, size_t k, size_t bytes)
 {
-    struct slab *s = i->buffer[k];
+    struct gather_buffer *b = &i->buffer[k];
+    struct slab *s = b->slab;
+    b->peak = MAX_OF(b->peak, bytes);
     bool shared = s && atomic_load_explicit(&s->refs, memory_order_acquire) != 1; /* an engine passed it through as an output */
-    bool oversized = s && s->cap > GATHER_KEEP_BYTES && bytes < s->cap / 16;
+    bool oversized = s && s->cap > GATHER_KEEP_BYTES && s->cap / 2 > MAX_OF(b->peak, b->before);
     if (s && s->cap >= bytes && s->cap && !shared && !oversized)
         return s;
     slab_unref(s);
-    i->buffer[k] = NULL;
+    b->slab = NULL;
     size_t cap;
     if (!size_align(bytes ? bytes : 1, 4096, &cap))
         return NULL;
-    return i->buffer[k] = slab_create(cap);
+    return b->slab = slab_create(cap);
+}
+
+static void next_window(struct instance *i)
+{
+    for (size_t k = 0; k < i->v->contract.c.n_inputs; k++) {
+        i->buffer[k].before = i->buffer[k].peak;
+        i->buffer[k].peak = 0;
+    }
+}
+
+uint64_t gather_trim_at(const struct instance *i)
+{
+    for (size_t k = 0; k < i->v->contract.c.n_inputs; k++)
+        if (i->buffer[k].slab)
+            return i->served_ns + GATHER_IDLE_NS;
+    return SCHED_NEVER;
+}
+
+void gather_trim(struct instance *i)
+{
+    for (size_t k = 0; k < i->v->contract.c.n_inputs; k++) {
+        slab_unref(i->buffer[k].slab);
+        i->buffer[k] = (struct gather_buffer){0};
+    }
 }
 
 static void use_buffer(struct instance *i, size_t k, struct slab *s, size_t bytes, const struct shape *shape)
@@ -147,6 +179,8 @@ int gather_inputs(struct instance *i, size_t first, size_t n, struct error *err)
 {
     int64_t rows = 0;
     int rc = 0;
+    if (i->gathers++ % GATHER_WINDOW == 0)
+        next_window(i);
     for (size_t j = first; j < first + n; j++)
         rows += i->slots[j].rows;
     for (size_t k = 0; k < i->v->contract.c.n_inputs && !rc; k++)

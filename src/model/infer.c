@@ -123,7 +123,7 @@ static int check_serving(const struct model_version *v, struct error *err)
     if (atomic_load_explicit(&v->home->closed, memory_order_acquire))
         return error_set(err, STATUS_UNAVAILABLE, "the server is shutting down: send the request to another replica");
     if (atomic_load_explicit(&v->hung, memory_order_acquire))
-        return error_set(err, STATUS_UNAVAILABLE, "model \"%.*s\" is not ready: an instance has stopped answering",
+        return error_set(err, STATUS_UNAVAILABLE, "model \"%.*s\" is not ready: its instances have stopped answering",
                          STR_ARG(v->model));
     return 0;
 }

@@ -39,6 +39,7 @@ static void serve_batch(struct instance *i, struct list *batch, uint32_t run_id,
 {
     struct model_version *v = i->v;
     claim(i, batch, run_id, now);
+    i->served_ns = now;
     model_version_ref(v);
     if (v->idle && !list_empty(&v->queue))
         os_cond_signal(&v->work);
@@ -65,6 +66,21 @@ static bool expire_due(struct model_version *v, uint64_t now)
     return true;
 }
 
+/* Nothing to run until `until_ns`. An instance that stays idle for long gives its memory back meanwhile. v->lock held. */
+static void wait_for_work(struct instance *i, uint64_t until_ns)
+{
+    struct model_version *v = i->v;
+    uint64_t trim_ns = gather_trim_at(i);
+    v->idle++;
+    bool woken = os_cond_wait_until(&v->work, &v->lock, MIN_OF(until_ns, trim_ns));
+    v->idle--;
+    if (woken || trim_ns > until_ns || i->stop)
+        return;
+    os_mutex_unlock(&v->lock);
+    gather_trim(i);
+    os_mutex_lock(&v->lock);
+}
+
 static void instance_main(void *arg)
 {
     struct instance *i = arg;
@@ -81,9 +97,7 @@ static void instance_main(void *arg)
             serve_batch(i, &batch, d.run_id, now);
             continue;
         }
-        v->idle++;
-        os_cond_wait_until(&v->work, &v->lock, d.wake_ns);
-        v->idle--;
+        wait_for_work(i, d.wake_ns);
     }
     i->exited = true;
     os_cond_broadcast(&v->work);
@@ -95,7 +109,7 @@ static int allocate(struct instance *i, struct error *err)
     const struct model_version *v = i->v;
     size_t n_in = v->contract.c.n_inputs + 1, n_out = v->contract.c.n_outputs + 1, rows = v->policy.max_rows;
     i->slots = calloc(rows, sizeof *i->slots);
-    i->buffer = (struct slab **)calloc(n_in, sizeof *i->buffer);
+    i->buffer = calloc(n_in, sizeof *i->buffer);
     i->inputs = calloc(n_in, sizeof *i->inputs);
     i->outputs = calloc(n_out, sizeof *i->outputs);
     i->members = (const struct tensor **)calloc(rows, sizeof *i->members);
@@ -146,10 +160,10 @@ void instance_destroy(struct instance *i)
     }
     if (i->engine)
         i->v->ops->instance_destroy(i->engine);
-    for (size_t k = 0; i->buffer && k < i->v->contract.c.n_inputs; k++)
-        slab_unref(i->buffer[k]);
+    if (i->buffer)
+        gather_trim(i);
     free(i->slots);
-    free((void *)i->buffer);
+    free(i->buffer);
     free(i->inputs);
     free(i->outputs);
     free((void *)i->members);

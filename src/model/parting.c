@@ -77,6 +77,15 @@ void parting_take_expired(struct parting *p, struct model_version *v, uint64_t n
     atomic_store(&v->next_expiry_ns, next);
 }
 
+void parting_take_run(struct parting *p, struct model_version *v, struct instance *i, int status)
+{
+    for (size_t k = 0; k < i->n_slots; k++) {
+        struct infer *inf = i->slots[k].inf;
+        if (inf && atomic_load_explicit(&inf->state, memory_order_relaxed) == INFER_RUNNING)
+            parting_take(p, v, inf, status, false);
+    }
+}
+
 void parting_take_all(struct parting *p, struct model_version *v, int status, bool running)
 {
     struct list *l;
@@ -84,12 +93,8 @@ void parting_take_all(struct parting *p, struct model_version *v, int status, bo
         parting_take(p, v, LIST_ENTRY(l, struct infer, queued), status, false);
     LIST_EACH(it, &v->instances)
     {
-        struct instance *i = LIST_ENTRY(it, struct instance, link);
-        for (size_t k = 0; running && k < i->n_slots; k++) {
-            struct infer *inf = i->slots[k].inf;
-            if (inf && atomic_load_explicit(&inf->state, memory_order_relaxed) == INFER_RUNNING)
-                parting_take(p, v, inf, status, false);
-        }
+        if (running)
+            parting_take_run(p, v, LIST_ENTRY(it, struct instance, link), status);
     }
 }
 

@@ -233,7 +233,7 @@ static void index_model(const struct snap_model *m, bool ready_only, void (*row)
         bool hung = v->v && atomic_load_explicit(&v->v->hung, memory_order_acquire);
         struct index_row out = {m->name, v->name, v->state, v->since_ns, v->reason};
         if (hung)
-            out.state = VERSION_FAILED, out.reason = STR("an instance has stopped answering");
+            out.state = VERSION_FAILED, out.reason = STR("its instances have stopped answering");
         if (!ready_only || out.state == VERSION_READY)
             row(ctx, &out);
     }

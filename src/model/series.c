@@ -75,6 +75,8 @@ static void register_all(struct series *s, struct metrics *m)
     s->queue_rows = one(m, METRIC_GAUGE, "inferd_queue_rows", "Rows waiting in the queue.", labels_mv, v);
     s->queue_bytes = one(m, METRIC_GAUGE, "inferd_queue_bytes", "Bytes of requests waiting in the queue.", labels_mv, v);
     s->instances = one(m, METRIC_GAUGE, "inferd_instances", "Engine instances that exist.", labels_mv, v);
+    s->instances_hung =
+        one(m, METRIC_GAUGE, "inferd_instances_hung", "Instances whose run has not returned in time.", labels_mv, v);
     s->busy_s =
         one(m, METRIC_SECONDS, "inferd_instance_busy_seconds_total", "Time that instances spent running.", labels_mv, v);
     s->memory =

@@ -28,7 +28,8 @@ struct series {
     uint32_t refs; /* guarded by the table's lock */
     char *model, *version;
 
-    struct metric *rows, *executions, *queue_rows, *queue_bytes, *instances, *busy_s, *memory, *cache_hits, *cache_misses;
+    struct metric *rows, *executions, *queue_rows, *queue_bytes, *instances, *instances_hung, *busy_s, *memory, *cache_hits,
+        *cache_misses;
     struct metric *cancelled[WHERE_COUNT], *deadline[WHERE_COUNT], *rejected[REJECT_COUNT];
     struct metric_histogram *batch_rows, *queue_s, *batch_wait_s, *compute_s;
 

@@ -40,6 +40,12 @@ struct work {
     void (*run)(struct work *w);
 };
 
+/* The memory that an instance gathers one input's batches in, kept from batch to batch; how large it may be, see gather.c. */
+struct gather_buffer {
+    struct slab *slab;   /* NULL: none kept */
+    size_t peak, before; /* most bytes a batch took in this window and in the one before */
+};
+
 /* One request's place in a running batch. */
 struct slot {
     struct infer *inf;    /* NULL: answered already */
@@ -65,7 +71,9 @@ struct instance {
     uint64_t learned_ns;           /* how long the whole batch took in the engine; 0: it failed, or ran in parts */
     _Atomic uint64_t run_since_ns; /* the engine runs since then; 0: it doesn't */
     /* only this instance's thread */
-    struct slab **buffer;              /* [n_inputs] reused batch inputs */
+    struct gather_buffer *buffer;      /* [n_inputs] reused batch inputs */
+    uint32_t gathers;                  /* batches gathered: where the window of the peaks is */
+    uint64_t served_ns;                /* when the last batch was taken */
     struct tensor *inputs;             /* [n_inputs] of the run */
     struct tensor *outputs;            /* [n_outputs] of the run */
     const struct tensor **members;     /* [max_rows] scratch of one input */
@@ -111,7 +119,7 @@ struct model_version {
     struct list live;                /* home->live */
     struct work reap;                /* queued when the last reference is gone */
     struct entry *entry;             /* the registry's entry of this model; NULL outside a registry */
-    _Atomic bool hung;               /* the watchdog: some instance runs longer than it may */
+    _Atomic bool hung;               /* the watchdog: every instance runs longer than it may */
     _Atomic bool unscatterable;      /* an output's rows did not follow the batch's: members run one by one */
     _Atomic uint64_t next_expiry_ns; /* lower bound of the earliest expiry; SCHED_NEVER: none */
     _Atomic uint64_t pending, busy_ns;
@@ -124,11 +132,18 @@ struct model_version {
     struct list queue;   /* infer.queued, in order of arrival */
     struct list instances;
     uint32_t n_instances, idle;
+    uint32_t n_hung;                     /* written by the control thread, which may read it without the lock */
     size_t n_created;                    /* instances ever: the index of the next one */
     bool scaling;                        /* a loader thread adds or removes one */
     struct scaler scaler;                /* control thread */
     uint64_t steps_seen, steps_since_ns; /* control thread: progress of a token engine */
 };
+
+/* Instances that the batcher may count on, at least one. v->lock held. */
+static inline uint32_t version_healthy(const struct model_version *v)
+{
+    return v->n_instances > v->n_hung ? v->n_instances - v->n_hung : 1;
+}
 
 /* Set up / take down what versions share. The service thread starts and stops here. */
 int version_home_init(struct version_home *h, struct error *err) MUST_CHECK;
@@ -181,6 +196,8 @@ void parting_init(struct parting *p);
 void parting_take(struct parting *p, struct model_version *v, struct infer *inf, int status, bool unlinked);
 /* Take all that are past their deadline; lowers nothing but v->next_expiry_ns. v->lock held. */
 void parting_take_expired(struct parting *p, struct model_version *v, uint64_t now_ns);
+/* Take what the engine of `i` has. v->lock held. */
+void parting_take_run(struct parting *p, struct model_version *v, struct instance *i, int status);
 /* Take everything queued; with `running` also what is in the engine. v->lock held. */
 void parting_take_all(struct parting *p, struct model_version *v, int status, bool running);
 /* Answer them; `text` (may be NULL: made from status and times) is the client-facing sentence. No locks held. */
@@ -190,6 +207,10 @@ void parting_finish(struct parting *p, const char *text);
 int gather_inputs(struct instance *i, size_t first, size_t n, struct error *err) MUST_CHECK;
 /* Drop references that i->inputs hold. */
 void gather_release(struct instance *i);
+/* When an instance that stays idle is to give its buffers back; SCHED_NEVER when it keeps none. */
+uint64_t gather_trim_at(const struct instance *i);
+/* Give them back. Instance thread. */
+void gather_trim(struct instance *i);
 /* Outputs of member `inf`, rows [at, at + rows) of `total`, from i->outputs; cut back. Fills inf->outputs. */
 int scatter_outputs(struct instance *i, struct infer *inf, uint32_t at, uint32_t total, struct error *err) MUST_CHECK;
 

@@ -1,10 +1,12 @@
 /* watch.c: the control thread's tick: hung instances, the number of instances, gauges.
  *
- * An instance is hung when the engine has not returned for hang_timeout. Then its version is NOT READY, what is queued and what is in
- * the hung run is answered with UNAVAILABLE, and new requests are refused, until no instance is hung any more: the run that came back
- * finds its requests gone and drops its result. The hung thread is never killed (a thread killed inside a library takes the library's
- * locks along); it holds a reference to its version, so nothing it uses is freed. Token engines have no instances: they are hung
- * when work is pending and no step was made for as long. */
+ * An instance is hung when the engine has not returned for hang_timeout. What is in its run is answered with UNAVAILABLE, and its engine
+ * is asked to stop where it can; the batcher counts on the others. A version whose every instance is hung is NOT READY: what is queued is
+ * answered with UNAVAILABLE too, and new requests are refused, until one of them is back: the run that came back finds its requests
+ * gone and drops its result. As long as one instance is well the version serves, more slowly, and stays READY: taking it out of a
+ * balancer for one stuck run would give its load to others that may be stuck by the same request. The hung thread is never killed (a
+ * thread killed inside a library takes the library's locks along); it holds a reference to its version, so nothing it uses is freed.
+ * Token engines have no instances: they are hung when work is pending and no step was made for as long. */
 #include <stdlib.h>
 
 #include "base/size.h"
@@ -12,16 +14,23 @@
 #include "model/registry_priv.h"
 #include "os/clock.h"
 
-static bool instance_hung(struct model_version *v, uint64_t now)
+/* How many of v's instances are hung; what runs in them is taken. `*total`: how many there are. v->lock held. */
+static uint32_t take_hung(struct model_version *v, uint64_t now, struct parting *p, uint32_t *total)
 {
     uint64_t limit = v->home->hang_timeout_ns;
+    uint32_t hung = 0;
+    *total = 0;
     LIST_EACH(it, &v->instances)
     {
-        uint64_t since = atomic_load_explicit(&LIST_ENTRY(it, struct instance, link)->run_since_ns, memory_order_relaxed);
-        if (since && now > since && now - since > limit)
-            return true;
+        struct instance *i = LIST_ENTRY(it, struct instance, link);
+        uint64_t since = atomic_load_explicit(&i->run_since_ns, memory_order_relaxed);
+        ++*total;
+        if (!since || now <= since || now - since <= limit)
+            continue;
+        hung++;
+        parting_take_run(p, v, i, STATUS_UNAVAILABLE);
     }
-    return false;
+    return hung;
 }
 
 /* Token face: progress is asked for without any lock. */
@@ -40,20 +49,26 @@ static bool steps_hung(struct model_version *v, uint64_t now)
     return now > v->steps_since_ns && now - v->steps_since_ns > v->home->hang_timeout_ns;
 }
 
+/* True when something changed. */
 static bool check_version(struct model_version *v, uint64_t now, struct parting *p)
 {
-    bool hung = v->contract.c.face == ENGINE_TOKEN && steps_hung(v, now);
+    bool stuck = v->contract.c.face == ENGINE_TOKEN && steps_hung(v, now);
     bool was = atomic_load_explicit(&v->hung, memory_order_relaxed);
+    uint32_t total;
     os_mutex_lock(&v->lock);
-    hung = hung || instance_hung(v, now);
-    if (hung)
+    uint32_t before = v->n_hung, hung = take_hung(v, now, p, &total);
+    bool none_left = stuck || (hung && hung == total);
+    v->n_hung = hung;
+    if (hung != before && v->batcher)
+        batcher_set_instances(v->batcher, version_healthy(v));
+    if (none_left)
         atomic_store_explicit(&v->hung, true, memory_order_release);
-    if (hung && v->batcher)
+    if (none_left && v->batcher)
         parting_take_all(p, v, STATUS_UNAVAILABLE, true);
-    if (!hung)
+    if (!none_left)
         atomic_store_explicit(&v->hung, false, memory_order_release);
     os_mutex_unlock(&v->lock);
-    return hung != was;
+    return none_left != was || hung != before;
 }
 
 /* Every version that exists, with a reference each; versions whose last reference is gone are left out. Caller frees the array. */
@@ -108,16 +123,17 @@ void registry__watch(struct registry *r, uint64_t now_ns)
     for (size_t i = 0; all && i < n; i++) {
         struct model_version *v = all[i];
         bool changed = check_version(v, now_ns, &p);
-        bool hung = atomic_load_explicit(&v->hung, memory_order_relaxed);
+        bool none_left = atomic_load_explicit(&v->hung, memory_order_relaxed), any = v->n_hung || none_left;
         parting_finish(&p, "the model's instance has stopped answering: the request was given up, try again later");
         if (changed) {
-            LOG(r->o.log, hung ? LOG_ERROR : LOG_INFO, hung ? "instance_hung" : "instance_recovered",
-                LOG_STR("model", v->model), LOG_STR("version", v->name), LOG_U("timeout_ms", r->o.hang_timeout_ns / 1000000));
+            LOG(r->o.log, any ? LOG_ERROR : LOG_INFO, any ? "instance_hung" : "instance_recovered", LOG_STR("model", v->model),
+                LOG_STR("version", v->name), LOG_U("hung", v->n_hung), LOG_B("ready", !none_left),
+                LOG_U("timeout_ms", r->o.hang_timeout_ns / 1000000));
             os_mutex_lock(&r->lock);
             registry__update_ready(r);
             os_mutex_unlock(&r->lock);
         }
-        if (hung && v->entry)
+        if (any && v->entry)
             registry__unload_check(r, v->entry, "an instance has stopped answering; the model is freed when its run returns");
         model_version_unref(v);
     }
@@ -148,7 +164,7 @@ static void grow_run(struct work *w)
     if (!rc) {
         v->n_instances++;
         v->n_created++;
-        batcher_set_instances(v->batcher, v->n_instances);
+        batcher_set_instances(v->batcher, version_healthy(v));
     } else if (i) {
         list_remove(&i->link);
     }
@@ -188,7 +204,7 @@ static struct instance *shrink(struct model_version *v)
         i->reap.run = shrink_run;
         list_remove(&i->link);
         v->n_instances--;
-        batcher_set_instances(v->batcher, v->n_instances);
+        batcher_set_instances(v->batcher, version_healthy(v));
         os_cond_broadcast(&v->work);
         return i;
     }
@@ -261,11 +277,12 @@ void registry__gauges(struct registry *r, uint64_t now_ns)
         os_mutex_lock(&v->lock);
         if (v->batcher)
             batcher_stats(v->batcher, &b);
-        uint32_t instances = v->n_instances;
+        uint32_t instances = v->n_instances, hung = v->n_hung;
         os_mutex_unlock(&v->lock);
         metric_set(v->series->queue_rows, b.queued_rows);
         metric_set(v->series->queue_bytes, (double)b.queued_bytes);
         metric_set(v->series->instances, instances);
+        metric_set(v->series->instances_hung, hung);
         if (memory && v->ops->memory) {
             v->ops->memory(v->engine, &mem);
             metric_set(v->series->memory, (double)(mem.weights_bytes + mem.scratch_bytes));

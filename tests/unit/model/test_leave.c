@@ -357,6 +357,48 @@ static void hang(void **state)
     assert_int_equal(y, 4);
 }
 
+static bool one_hung(void *arg)
+{
+    struct ticking *t = arg;
+    registry_tick(t->w->r, os_monotonic_ns());
+    struct model_version *v;
+    assert_int_equal(registry_find(t->w->r, STR("m"), STR(""), &v, NULL), 0);
+    bool hung = v->n_hung == 1; /* registry_tick wrote it, on this thread */
+    model_version_unref(v);
+    return hung;
+}
+
+/* Two instances: while one is hung the version serves and is READY; its own client is told; with both hung it is NOT READY. */
+static void one_of_two_hangs(void **state)
+{
+    struct world *w = *state;
+    put(w, "m/1/model.fake", IDENTITY "hang = 666\nhang_ms = 1500\ncancellable = false\n");
+    put(w, "m/model.yaml", "max_batch_size: 1\ninstance_group:\n  - count: 2\n");
+    w->o.hang_timeout_ns = 150 * MS;
+    world_start(w);
+    struct call first, second;
+    submit_value(&first, w, "m", 666);
+    until(in_engine, &first.inf, "the engine");
+    struct ticking t = {w, false};
+    until(one_hung, &t, "one hung instance");
+    call_wait(&first);
+    assert_int_equal(first.inf.status, STATUS_UNAVAILABLE);
+    assert_true(registry_ready(w->r));
+    for (int i = 0; i < 20; i++) {
+        int32_t y;
+        assert_int_equal(ask(w->r, "m", "", i, &y, NULL), 0);
+        assert_int_equal(y, i);
+    }
+    submit_value(&second, w, "m", 666);
+    until(tick_until, &t, "not ready");
+    call_wait(&second);
+    assert_int_equal(second.inf.status, STATUS_UNAVAILABLE);
+    t.ready = true;
+    until(tick_until, &t, "ready again");
+    call_release(&first);
+    call_release(&second);
+}
+
 /* Shutdown answers what is queued, lets what runs finish, refuses the rest. */
 static void drain(void **state)
 {
@@ -421,6 +463,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(cancel_races, setup, teardown),
         cmocka_unit_test_setup_teardown(queue_bounds, setup, teardown),
         cmocka_unit_test_setup_teardown(hang, setup, teardown),
+        cmocka_unit_test_setup_teardown(one_of_two_hangs, setup, teardown),
         cmocka_unit_test_setup_teardown(drain, setup, teardown),
         cmocka_unit_test_setup_teardown(unscatterable, setup, teardown),
     };

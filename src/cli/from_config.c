@@ -63,6 +63,7 @@ void cli_registry_options(const struct config *c, struct registry_options *out)
         .queue_bytes_total = c->scheduler.queue_bytes,
         .compute_threads = cli_threads(c->compute.threads),
         .loader_threads = c->repository.loader_threads,
+        .warmup_timeout_ns = c->repository.warmup_timeout,
         .hang_timeout_ns = c->scheduler.hang_timeout,
         .default_deadline_ns = c->scheduler.default_deadline,
         .engines = cli_engines,

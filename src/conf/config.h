@@ -48,7 +48,7 @@ struct config {
     struct {
         struct config_list paths, load;
         int mode; /* enum config_mode */
-        uint64_t poll_interval, poll_settle, memory_limit;
+        uint64_t poll_interval, poll_settle, memory_limit, warmup_timeout;
         bool follow_symlinks, strict_readiness;
         uint32_t loader_threads;
     } repository;

@@ -92,6 +92,7 @@ static const struct option repository_rows[] = {
     TIME("repository.poll_settle", repository.poll_settle, "2s", 0, 1 * HOUR, FIXED, "How long a change must have been stable before it counts (half-copied models)."),
     BYTES("repository.memory_limit", repository.memory_limit, "0", 0, 1024 * TIB, FIXED, "Loads that would take the process past it are refused. 0: from the cgroup or the machine."),
     COUNT("repository.loader_threads", repository.loader_threads, "2", 1, 16, "threads", FIXED, "Loads that may run at once."),
+    TIME("repository.warmup_timeout", repository.warmup_timeout, "5m", 0, 24 * HOUR, FIXED, "A load whose warm-up takes longer fails. 0: no limit."),
     BOOL("repository.follow_symlinks", repository.follow_symlinks, "false", FIXED, "Allow links that lead out of the repository."),
     BOOL("repository.strict_readiness", repository.strict_readiness, "true", FIXED, "The server is ready only when every selected model is; else once the first pass over them is over."),
 };

@@ -79,11 +79,19 @@ static struct registry *registry_of(struct version_home *h)
     return CONTAINER_OF(h, struct registry, home);
 }
 
-/* The version was counted by version_counted; it is gone now. */
-static void version_gone(struct registry *r, struct entry *e, uint64_t reserved)
+void registry__write_off(struct registry *r, struct model_version *v)
 {
     os_mutex_lock(&r->lock);
-    e->alive--;
+    v->written_off = true;
+    v->entry->alive--;
+    os_mutex_unlock(&r->lock);
+}
+
+/* A version that build_version counted is gone now. */
+static void version_gone(struct registry *r, struct entry *e, bool written_off, uint64_t reserved)
+{
+    os_mutex_lock(&r->lock);
+    e->alive -= !written_off;
     r->alive--;
     r->reserved_bytes -= reserved;
     os_cond_broadcast(&r->changed);
@@ -97,10 +105,11 @@ static void reap_run(struct work *w)
     struct registry *r = registry_of(v->home);
     struct entry *e = v->entry;
     uint64_t reserved = v->reserved_bytes;
+    bool written_off = v->written_off; /* set before the reference of the load was dropped */
     LOG(r->o.log, LOG_INFO, "model_freed", LOG_STR("model", v->model), LOG_STR("version", v->name));
     version_destroy(v);
     os_memory_trim();
-    version_gone(r, e, reserved);
+    version_gone(r, e, written_off, reserved);
 }
 
 void registry__retired(struct version_home *h, struct model_version *v)

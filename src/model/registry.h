@@ -46,6 +46,7 @@ struct registry_options {
     uint64_t queue_bytes_total;  /* bound over all models' queues */
     uint32_t compute_threads;    /* from the cgroup quota */
     uint32_t loader_threads;
+    uint64_t warmup_timeout_ns;              /* a load whose warm-up takes longer fails; 0: no limit */
     uint64_t hang_timeout_ns;                /* watchdog: an instance running longer is hung */
     uint64_t default_deadline_ns;            /* for models that declare none; 0: none */
     const struct engine_ops *const *engines; /* NULL-terminated */

@@ -109,7 +109,14 @@ void registry__scale(struct registry *r, uint64_t now_ns);
 void registry__gauges(struct registry *r, uint64_t now_ns);
 
 /* warmup.c: run the configured warm-up requests on every instance of `v`, which is not started yet. */
+int registry__warmup_run(struct registry *r, const struct repo_model *m, struct model_version *v, struct error *err) MUST_CHECK;
+
+/* warmup_limit.c: the same, for as long as options.warmup_timeout_ns allows; then DEADLINE, and `v` may still be in use: the thread that
+ * the engine keeps holds a reference to it. `m` is used no longer than the call. Blocks; loader thread. */
 int registry__warmup(struct registry *r, const struct repo_model *m, struct model_version *v, struct error *err) MUST_CHECK;
+
+/* loader.c: `v`'s entry waits for it no longer: it is held by an engine that doesn't return. */
+void registry__write_off(struct registry *r, struct model_version *v);
 
 /* spec.c: which engine and file serve a version, its labels, and the bytes that it will need. `cfg` has been parsed. */
 int registry__spec(const struct repo *repo, const struct repo_model *m, const struct repo_version *rv, struct model_config *cfg,

@@ -163,6 +163,7 @@ int version_start(struct model_version *v, struct error *err)
 
 void version_destroy(struct model_version *v)
 {
+    warmup_join(v->warmup);
     os_mutex_lock(&v->home->live_lock);
     list_remove(&v->live);
     os_mutex_unlock(&v->home->live_lock);

@@ -31,6 +31,7 @@ enum infer_state { INFER_IDLE, INFER_QUEUED, INFER_CLAIMED, INFER_CLAIMED_CANCEL
 
 struct instance;
 struct entry;
+struct warmup;
 
 #define RUN_REQUESTS_BYTES 256
 
@@ -119,6 +120,8 @@ struct model_version {
     struct list live;                /* home->live */
     struct work reap;                /* queued when the last reference is gone */
     struct entry *entry;             /* the registry's entry of this model; NULL outside a registry */
+    bool written_off;                /* the entry doesn't count it any more; guarded by registry.lock */
+    struct warmup *warmup;           /* under way, or given up and still in the engine; NULL */
     _Atomic bool hung;               /* the watchdog: every instance runs longer than it may */
     _Atomic bool unscatterable;      /* an output's rows did not follow the batch's: members run one by one */
     _Atomic uint64_t next_expiry_ns; /* lower bound of the earliest expiry; SCHED_NEVER: none */
@@ -181,6 +184,11 @@ int instance_create(struct model_version *v, size_t index, struct instance **out
 int instance_start(struct instance *i, struct error *err) MUST_CHECK;
 /* Join (when started; it must have been told to stop) and free. */
 void instance_destroy(struct instance *i);
+
+/* warmup_limit.c. Before a run of the warm-up on `next`: whether anybody still waits for it. */
+bool warmup_goes_on(struct model_version *v, struct engine_instance *next);
+/* Join its thread, which is at its end, and free it. NULL is accepted. */
+void warmup_join(struct warmup *w);
 
 /* batch.c: run the requests in i->slots (CLAIMED). Instance thread, no locks. */
 void batch_run(struct instance *i);

@@ -4,7 +4,7 @@
  * batcher is likely to form (1, 2, 4, ... max, and the preferred ones). A warm-up that fails fails the load: it would have failed for
  * the first client. Data: zeros, pseudo-random numbers (the same at each load), or a file recorded below <model>/warmup/ that holds
  * the tensor of one row (or of the whole batch) as the binary extension sends it. Shapes are those that requests will have in a
- * batch: padded axes are padded (but for files), and a mask that clients may leave out is made as it will be for them. */
+ * batch (see warmup_limit.c for how long it may take): padded axes are padded (but for files), and a mask that clients may leave out is made as it will be for them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -194,6 +194,8 @@ static int run_once(struct instance *i, uint64_t *took_ns, struct error *err)
 {
     struct model_version *v = i->v;
     struct engine_run run = {.inputs = i->inputs, .n_inputs = v->contract.c.n_inputs, .outputs = i->outputs};
+    if (!warmup_goes_on(v, i->engine))
+        return error_set(err, STATUS_CANCELLED, "the warm-up was given up");
     uint64_t start = os_monotonic_ns();
     int rc = v->ops->run(i->engine, &run, err);
     *took_ns = os_monotonic_ns() - start;
@@ -247,11 +249,9 @@ static int run_warmup(struct registry *r, const struct repo_model *m, struct mod
     return rc ? rc : run_rows(r, m, v, w, max, err);
 }
 
-int registry__warmup(struct registry *r, const struct repo_model *m, struct model_version *v, struct error *err)
+int registry__warmup_run(struct registry *r, const struct repo_model *m, struct model_version *v, struct error *err)
 {
     int rc = 0;
-    if (v->contract.c.face != ENGINE_BATCH)
-        return 0;
     for (size_t i = 0; i < v->config.n_warmup && !rc; i++)
         rc = run_warmup(r, m, v, &v->config.warmup[i], err);
     return rc;

@@ -107,7 +107,7 @@ void batcher_set_instances(struct batcher *b, uint32_t instances);
  * Cost: O(log n) and, for an item with a deadline, one O(log n) look at each bucket that has items queued. */
 int batcher_admit(struct batcher *b, struct batch_item *item, uint64_t now_ns, struct error *err) MUST_CHECK;
 
-/* Take a queued item out again (client gone). O(log n) amortised, no scan. The item must be queued here. */
+/* Take a queued item out again (client gone). No scan; O(1) amortised against its admission (docs/internals/batcher.md). The item must be queued here. */
 void batcher_remove(struct batcher *b, struct batch_item *item);
 
 /* Move every item whose deadline (or REJECT timeout) has passed, or was found by batcher_next to be out of reach, onto

@@ -1,7 +1,7 @@
 /* test_fault.c: what timing cannot reach: injected failures of a run and of memory, and an engine that never returns. */
 #include "model/harness.h"
 
-#include "model/version_priv.h"
+#include "model/registry_priv.h"
 
 static bool in_engine(void *inf)
 {
@@ -104,11 +104,58 @@ static void never_returns(void **state)
     remove_tree(w->dir);
 }
 
+#define WARM "max_batch_size: 1\nmodel_warmup:\n  - name: w\n    batch_size: 1\n"
+
+static bool nothing_left(void *r)
+{
+    return ((struct registry *)r)->alive == 0;
+}
+
+/* A warm-up that doesn't return: the load fails when its time is over, the only loader goes on to other models, and what the engine
+ * held is freed when it comes back. One that can be stopped leaves nothing behind. */
+static void warm_up_has_a_limit(void **state)
+{
+    struct world w;
+    (void)state;
+    world_init(&w);
+    put(&w, "stuck/1/model.fake", IDENTITY "hang_every = 1\nhang_ms = 2500\ncancellable = false\n");
+    put(&w, "stuck/model.yaml", WARM);
+    put(&w, "slow/1/model.fake", IDENTITY "hang_every = 1\n");
+    put(&w, "slow/model.yaml", WARM);
+    put(&w, "good/1/model.fake", IDENTITY);
+    put(&w, "good/model.yaml", WARM);
+    w.o.mode = REGISTRY_EXPLICIT;
+    w.o.loader_threads = 1;
+    w.o.warmup_timeout_ns = 200 * MS;
+    world_start(&w);
+    for (int i = 0; i < 2; i++) {
+        static struct left l;
+        l = (struct left){.status = 1};
+        uint64_t start = os_monotonic_ns();
+        assert_int_equal(registry_load(w.r, str_of(i ? "slow" : "stuck"), (struct str){0}, left_done, &l, NULL), 0);
+        until(left_over, &l, "the load's outcome");
+        assert_in_range((os_monotonic_ns() - start) / MS, 200, 2400);
+        assert_int_equal(l.status, STATUS_DEADLINE);
+        assert_non_null(strstr(l.text, "did not end within 0.2 s"));
+        assert_true((strstr(l.text, "until its engine returns") == NULL) == (i == 1));
+    }
+    struct left good = {.status = 1}, gone = {.status = 1};
+    assert_int_equal(registry_load(w.r, STR("good"), (struct str){0}, left_done, &good, NULL), 0);
+    until(left_over, &good, "the load's outcome");
+    assert_int_equal(good.status, 0);
+    assert_int_equal(registry_unload(w.r, STR("good"), left_done, &gone, NULL), 0);
+    until(left_over, &gone, "the unload's outcome");
+    until(nothing_left, w.r, "the stuck version freed");
+    assert_int_equal(w.r->reserved_bytes, 0);
+    world_release(&w);
+}
+
 int main(void)
 {
     setenv("INFERD_FAULT", "model_run:error@2x1,queue_push:oom@5x1", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(injected),
+        cmocka_unit_test(warm_up_has_a_limit),
         cmocka_unit_test(never_returns),
     };
     int rc = cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ static void take_once(struct str *out, struct str value, bool *repeated)
 
 static void read_credentials(const struct http_request *r, struct edge_credentials *c)
 {
-    *c = (struct edge_credentials){0};
+    *c = (struct edge_credentials){.certificate = r->peer_names, .n_certificate = r->n_peer_names};
     for (size_t i = 0; i < r->n_headers; i++) {
         const struct http_header *h = &r->headers[i];
         if (h->name.n == 13 && str_ieq(h->name, STR("authorization")))

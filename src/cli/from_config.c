@@ -43,6 +43,7 @@ void cli_http_limits(const struct config *c, struct http_limits *out)
         .http2_max_continuations = c->limits.http2_max_continuations,
         .http2_glitches = c->limits.http2_glitches,
         .http2_glitch_rate = c->limits.http2_glitch_rate,
+        .handshake_timeout_ns = c->tls.handshake_timeout,
         .max_body_memory = c->limits.max_body_memory,
     };
 }

@@ -8,6 +8,7 @@
 #include "cli/server_priv.h"
 #include "edge/edge.h"
 #include "edge/keys.h"
+#include "net/tls.h"
 #include "obs/access_log.h"
 #include "os/file.h"
 
@@ -53,6 +54,8 @@ void server__tick_edge(struct server *s, uint64_t now_ns)
 {
     struct edge_watch *w = &s->keys_watch;
     struct error err = {0};
+    if (s->tls)
+        tls_context_tick(s->tls, now_ns);
     if (!s->first_config->auth.keys_file[0] || now_ns < w->next_ns)
         return;
     w->next_ns = now_ns + WATCH_NS;
@@ -92,17 +95,39 @@ static int start_audit(struct server *s, struct error *err)
     return access_log_create(&o, &s->audit, err);
 }
 
+static int start_tls(struct server *s, struct error *err)
+{
+    const struct config *c = s->first_config;
+    const struct tls_options o = {
+        .certificates = c->tls.certificates.v,
+        .n = c->tls.certificates.n,
+        .keys = c->tls.keys.v,
+        .n_keys = c->tls.keys.n,
+        .h2 = true,
+        .only_13 = c->tls.min_version == CONFIG_TLS_13,
+        .client_ca = c->tls.client_ca[0] ? c->tls.client_ca : NULL,
+        .crl = c->tls.crl[0] ? c->tls.crl : NULL,
+        .client_auth = (enum tls_client_auth)c->tls.client_auth,
+        .ticket_rotation_ns = c->tls.ticket_rotation,
+        .metrics = s->metrics,
+        .log = s->log,
+    };
+    int rc = o.n ? tls_context_create(&o, &s->tls, err) : 0;
+    return rc < 0 ? error_prefix(err, "tls") : 0;
+}
+
 /* Whoever can reach an address should be in no doubt about what that gives him. */
 static void tell_open(struct server *s, const char *name, const struct config_list *listen, const char *what)
 {
     for (size_t i = 0; i < listen->n; i++) {
         if (config_listen_is_loopback(str_of(listen->v[i])))
             continue;
-        if (!config_has_auth(s->first_config))
+        if (!config_has_auth(s->first_config, name))
             LOG(s->log, LOG_WARN, "open_without_authentication", LOG_S("listener", name), LOG_S("address", listen->v[i]),
                 LOG_S("anybody_may", what));
-        LOG(s->log, LOG_WARN, "open_without_tls", LOG_S("listener", name), LOG_S("address", listen->v[i]),
-            LOG_S("anybody_on_the_way_may", "read and change requests, answers and credentials"));
+        if (!config_has_tls(s->first_config, name))
+            LOG(s->log, LOG_WARN, "open_without_tls", LOG_S("listener", name), LOG_S("address", listen->v[i]),
+                LOG_S("anybody_on_the_way_may", "read and change requests, answers and credentials"));
     }
 }
 
@@ -114,6 +139,8 @@ int server__start_edge(struct server *s, struct error *err)
     if (!s->edge)
         return error_set(err, STATUS_NOMEM, "out of memory while starting");
     int rc = start_audit(s, err);
+    if (rc == 0)
+        rc = start_tls(s, err);
     if (rc == 0 && o.keys) {
         file_changed(s);
         rc = read_keys(s, err);

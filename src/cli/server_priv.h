@@ -27,6 +27,7 @@ struct server {
     struct logger *log;
     struct access_log *access, *audit;
     struct edge *edge;
+    struct tls_context *tls; /* NULL: no listener speaks TLS */
     struct edge_watch {
         uint64_t next_ns, size_bytes, mtime_ns, inode; /* of the key file as it was last read */
         bool failing;                                  /* told the log already */

@@ -12,6 +12,7 @@
 #include "cli/trim.h"
 #include "edge/edge.h"
 #include "model/registry.h"
+#include "net/tls.h"
 #include "obs/access_log.h"
 #include "obs/log_sink.h"
 #include "obs/metrics.h"
@@ -226,6 +227,7 @@ static int start_listener(struct server *s, int index, enum api_surface surface,
     if (!listen->n)
         return 0;
     o.limits = *limits;
+    o.tls = config_has_tls(s->config, name) ? s->tls : NULL;
     api_handler(s->api, surface, &o.handler);
     int rc = http_server_start(&o, &s->listeners[index], err);
     if (rc < 0)
@@ -358,6 +360,7 @@ void server__release(struct server *s)
     access_log_destroy(s->access);
     access_log_destroy(s->audit);
     edge_destroy(s->edge);
+    tls_context_destroy(s->tls);
     process_metrics_destroy(s->process_metrics);
     metrics_destroy(s->metrics);
     log_sink_destroy(s->log_sink);

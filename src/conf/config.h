@@ -30,6 +30,8 @@ enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_FLAG };
 /* Enums are stored as int; the words of the table's row are in the order of these. */
 enum config_mode { CONFIG_MODE_NONE, CONFIG_MODE_POLL, CONFIG_MODE_EXPLICIT }; /* as enum registry_mode */
 enum config_metrics_compat { CONFIG_COMPAT_NONE, CONFIG_COMPAT_TRITON };
+enum config_tls_version { CONFIG_TLS_12, CONFIG_TLS_13 };
+enum config_client_auth { CONFIG_CLIENT_NONE, CONFIG_CLIENT_OPTIONAL, CONFIG_CLIENT_REQUIRED }; /* as enum tls_client_auth */
 enum config_log_format { CONFIG_LOG_TEXT, CONFIG_LOG_JSON };
 
 /* Times in nanoseconds, sizes in bytes. Field names are the option's names. */
@@ -90,6 +92,13 @@ struct config {
         struct config_list open;
     } auth;
     struct {
+        struct config_list certificates, keys, listeners;
+        int min_version; /* enum config_tls_version */
+        int client_auth; /* enum config_client_auth */
+        const char *client_ca, *crl;
+        uint64_t handshake_timeout, ticket_rotation;
+    } tls;
+    struct {
         const char *file; /* "": audit.log in state_dir, if there is one; "off" */
     } audit;
     bool insecure;
@@ -139,7 +148,8 @@ void config_render_markdown(struct buf *out);
 bool config_listen_valid(struct str address);
 bool config_listen_is_loopback(struct str address); /* unix sockets are */
 
-/* Does the configuration ask callers who they are? */
-bool config_has_auth(const struct config *c);
+/* Does the configuration ask callers of this listener ("http", "metrics", "admin") who they are? Does it speak TLS? */
+bool config_has_auth(const struct config *c, const char *listener);
+bool config_has_tls(const struct config *c, const char *listener);
 
 #endif

@@ -51,6 +51,34 @@ bool config_listen_is_loopback(struct str address)
     return str_starts(host, STR("127.")) || str_eq(host, STR("::1")) || str_eq(host, STR("localhost"));
 }
 
+/* "127.0.0.1:0" may be given any number of times: each picks a port of its own. */
+static bool is_port_zero(const char *address)
+{
+    size_t n = strlen(address);
+    return n > 2 && !strcmp(address + n - 2, ":0") && strncmp(address, "unix:", 5) != 0;
+}
+
+bool config_has_tls(const struct config *c, const char *listener)
+{
+    for (size_t i = 0; c->tls.certificates.n && i < c->tls.listeners.n; i++)
+        if (strcmp(c->tls.listeners.v[i], listener) == 0)
+            return true;
+    return false;
+}
+
+bool config_has_auth(const struct config *c, const char *listener)
+{
+    return c->auth.keys_file[0] || (config_has_tls(c, listener) && c->tls.client_auth == CONFIG_CLIENT_REQUIRED);
+}
+
+/* What a listener that others reach lacks; NULL: nothing. */
+static const char *lacks(const struct config *c, const char *listener)
+{
+    if (config_has_tls(c, listener))
+        return config_has_auth(c, listener) ? NULL : "authentication";
+    return config_has_auth(c, listener) ? "TLS" : "authentication or TLS";
+}
+
 /* "inferd.yaml:4: http.listen: " or "--http.listen: " in front of what is wrong. */
 static int rule_error(const struct config *c, const char *name, struct error *err, const char *fmt, ...) PRINTF_LIKE(4, 5);
 static int rule_error(const struct config *c, const char *name, struct error *err, const char *fmt, ...)
@@ -66,47 +94,50 @@ static int rule_error(const struct config *c, const char *name, struct error *er
     return error_set(err, STATUS_INVALID, "%s%s: %s", c->source[index] == CONFIG_FLAG ? "--" : "", name, inner.text);
 }
 
-/* "127.0.0.1:0" may be given any number of times: each picks a port of its own. */
-static bool is_port_zero(const char *address)
+static int check_tls(const struct config *c, struct error *err)
 {
-    size_t n = strlen(address);
-    return n > 2 && !strcmp(address + n - 2, ":0") && strncmp(address, "unix:", 5) != 0;
-}
-
-bool config_has_auth(const struct config *c)
-{
-    return c->auth.keys_file[0] != 0;
-}
-
-/* What an address that others reach lacks; NULL: nothing. */
-static const char *lacks(const struct config *c)
-{
-    return config_has_auth(c) ? "TLS" : "authentication or TLS";
+    if (c->tls.keys.n && c->tls.keys.n != c->tls.certificates.n)
+        return rule_error(c, "tls.keys", err, "there are %zu keys for %zu certificates; give one key each", c->tls.keys.n,
+                          c->tls.certificates.n);
+    if (c->tls.client_auth != CONFIG_CLIENT_NONE && !c->tls.client_ca[0])
+        return rule_error(c, "tls.client_auth", err, "it needs tls.client_ca: whose certificates are good");
+    if (c->tls.client_ca[0] && c->tls.client_auth == CONFIG_CLIENT_NONE)
+        return rule_error(c, "tls.client_ca", err, "it has an effect only with tls.client_auth optional or required");
+    if (c->tls.crl[0] && !c->tls.client_ca[0])
+        return rule_error(c, "tls.crl", err, "it has an effect only with tls.client_ca");
+    if (c->tls.client_ca[0] && !c->tls.certificates.n)
+        return rule_error(c, "tls.client_ca", err, "it has an effect only with tls.certificates");
+    return 0;
 }
 
 int config_check(const struct config *c, struct error *err)
 {
     const struct {
-        const char *name;
+        const char *name, *listener;
         const struct config_list *list;
-    } listeners[] = {
-        {"http.listen", &c->http.listen}, {"metrics.listen", &c->metrics.listen}, {"admin.listen", &c->admin.listen}};
+    } listeners[] = {{"http.listen", "http", &c->http.listen},
+                     {"metrics.listen", "metrics", &c->metrics.listen},
+                     {"admin.listen", "admin", &c->admin.listen}};
     const char *seen[48];
     size_t n_seen = 0;
     for (size_t i = 0; i < 3; i++)
         for (size_t j = 0; j < listeners[i].list->n; j++) {
             const char *address = listeners[i].list->v[j];
-            if (!c->insecure && !config_listen_is_loopback(str_of(address)))
+            const char *lack = lacks(c, listeners[i].listener);
+            if (lack && !c->insecure && !config_listen_is_loopback(str_of(address)))
                 return rule_error(c, listeners[i].name, err,
                                   "%s can be reached from other machines and there is no %s; listen on "
                                   "127.0.0.1 or set `insecure: true` (--insecure)",
-                                  address, lacks(c));
+                                  address, lack);
             for (size_t k = 0; k < n_seen; k++)
                 if (!strcmp(seen[k], address) && !is_port_zero(address))
                     return rule_error(c, listeners[i].name, err, "%s is there twice", address);
             if (n_seen < 48)
                 seen[n_seen++] = address;
         }
+    int rc = check_tls(c, err);
+    if (rc < 0)
+        return rc;
     if (!c->http.listen.n)
         return rule_error(c, "http.listen", err, "at least one address is needed");
     if (c->repository.load.n && c->repository.mode != CONFIG_MODE_EXPLICIT)

@@ -37,6 +37,9 @@ static const char *const modes[] = {"none", "poll", "explicit", NULL};
 static const char *const compats[] = {"none", "triton", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", "off", NULL};
 static const char *const ort_levels[] = {"debug", "info", "warn", "error", NULL};
+static const char *const tls_versions[] = {"1.2", "1.3", NULL};
+static const char *const client_auths[] = {"none", "optional", "required", NULL};
+static const char *const listener_names[] = {"http", "metrics", "admin", NULL};
 static const char *const formats[] = {"text", "json", NULL};
 static const char *const graphs[] = {"none", "basic", "extended", "all", NULL};
 static const char *const providers[] = {"cpu", "cuda", "tensorrt", "openvino", "xnnpack", NULL};
@@ -44,6 +47,14 @@ static const char *const providers[] = {"cpu", "cuda", "tensorrt", "openvino", "
 static bool is_load_name(struct str v)
 {
     return str_eq(v, STR("*")) || str_is_model_name(v);
+}
+
+static bool is_listener(struct str v)
+{
+    for (size_t i = 0; listener_names[i]; i++)
+        if (str_eqz(v, listener_names[i]))
+            return true;
+    return false;
 }
 
 static bool is_provider(struct str v)
@@ -133,6 +144,18 @@ static const struct option auth_rows[] = {
     STRING("audit.file", audit.file, "", FIXED, "One JSON line per admin action and refused request, reopened on SIGUSR1. Empty: audit.log in state_dir; off: none."),
 };
 
+static const struct option tls_rows[] = {
+    LIST("tls.certificates", tls.certificates, "", 32, FIXED, NULL, NULL, "PEM files of certificates with their chains; chosen by the name a client asks for, else the first. Read again when they change. Empty: no TLS."),
+    LIST("tls.keys", tls.keys, "", 32, FIXED, NULL, NULL, "PEM files of their private keys, in the same order. Empty: the keys are in the certificates' files."),
+    LIST("tls.listeners", tls.listeners, "http", 3, FIXED, is_listener, "http, metrics or admin", "Listeners that speak TLS."),
+    ENUM("tls.min_version", tls.min_version, "1.2", tls_versions, FIXED, "The oldest protocol that is spoken."),
+    STRING("tls.client_ca", tls.client_ca, "", FIXED, "PEM file of authorities for client certificates."),
+    ENUM("tls.client_auth", tls.client_auth, "none", client_auths, FIXED, "Whether clients are asked for a certificate; optional: who has none may still show a key."),
+    STRING("tls.crl", tls.crl, "", FIXED, "PEM file with the revocation list of every authority of clients. Empty: revocation is not checked."),
+    TIME("tls.handshake_timeout", tls.handshake_timeout, "10s", 10 * MS, 1 * HOUR, LIVE, "From accepting a connection to the end of its handshake; past it it is closed."),
+    TIME("tls.ticket_rotation", tls.ticket_rotation, "12h", 1 * SEC, 84 * HOUR, FIXED, "How often the key of session tickets changes; a session can be resumed for one to two of these."),
+};
+
 static const struct option operate_rows[] = {
     LIST("admin.listen", admin.listen, "", 16, FIXED, config_listen_valid, ADDRESS, "Addresses of the admin API (reload, log level); usually 127.0.0.1:8003. Empty: off."),
     TIME("shutdown.grace", shutdown.grace, "0", 0, 1 * HOUR, LIVE, "After SIGTERM: how long to go on serving while readiness says no, so that balancers look away."),
@@ -155,6 +178,7 @@ static const struct option_group groups[] = {
     GROUP("engines", "Engines", engine_rows),
     GROUP("observe", "Metrics and logs", observe_rows),
     GROUP("auth", "Who may do what", auth_rows),
+    GROUP("tls", "TLS", tls_rows),
     GROUP("operate", "Operation", operate_rows),
 };
 
@@ -171,7 +195,7 @@ static const struct option_alias aliases[] = {
 
 #define ROWS                                                                                                                   \
     (COUNT_OF(http_rows) + COUNT_OF(limit_rows) + COUNT_OF(repository_rows) + COUNT_OF(scheduler_rows) +                       \
-     COUNT_OF(engine_rows) + COUNT_OF(observe_rows) + COUNT_OF(auth_rows) + COUNT_OF(operate_rows))
+     COUNT_OF(engine_rows) + COUNT_OF(observe_rows) + COUNT_OF(auth_rows) + COUNT_OF(tls_rows) + COUNT_OF(operate_rows))
 static_assert(ROWS <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
 const struct option_group *option_groups(size_t *n)

@@ -31,6 +31,7 @@
 struct http_server;
 struct http_request;
 struct metrics;
+struct tls_context; /* net/tls.h */
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OPTIONS, HTTP_PATCH, HTTP_OTHER };
 
@@ -55,6 +56,10 @@ struct http_request {
     struct str request_id;  /* x-request-id when well-formed ([A-Za-z0-9._-]{1,128}), else made */
     struct str traceparent; /* W3C trace context, empty when absent or malformed */
     bool gone;              /* client left; replies are dropped */
+    bool secure;            /* came over TLS */
+    /* Names of the verified client certificate, see tls_conn_peer_names; valid in on_headers only. */
+    const struct str *peer_names;
+    size_t n_peer_names;
 
     /* set by handlers in on_headers or on_request */
     void (*on_gone)(struct http_request *r);
@@ -108,6 +113,7 @@ struct http_limits {
     uint32_t http2_table_bytes;                 /* HPACK table, each direction */
     uint32_t http2_max_continuations;           /* of one header block, <= 8 */
     uint32_t http2_glitches, http2_glitch_rate; /* budget, and what it gets back a second; spent: GOAWAY */
+    uint64_t handshake_timeout_ns;              /* of TLS */
 };
 void http_limits_default(struct http_limits *l);
 
@@ -119,6 +125,7 @@ struct http_server_options {
     const char *server_header; /* NULL: none */
     struct http_limits limits;
     struct http_handler handler;
+    struct tls_context *tls; /* speak TLS on every TCP address; NULL: plain. Outlives the server */
     struct metrics *metrics;
     struct logger *log;
 };

@@ -277,7 +277,7 @@ bool http2__head(struct req *q, int status, const char *content_type, const stru
                  int64_t length, bool body)
 {
     struct http_worker *w = q->w;
-    struct http_header *all = arena_array(&q->arena, n + 4, sizeof *all);
+    struct http_header *all = arena_array(&q->arena, n + q->pub.n_reply_headers + 4, sizeof *all);
     size_t at = 0;
     char *date = arena_strdup(&q->arena, (struct str){http__date(w), 29});
     q->pub.reply_status = status;
@@ -296,9 +296,13 @@ bool http2__head(struct req *q, int status, const char *content_type, const stru
         all[at++] = (struct http_header){STR("server"), str_of(w->server->server_header)};
     if (n)
         memcpy(all + at, headers, n * sizeof *all);
+    at += n;
+    if (q->pub.n_reply_headers)
+        memcpy(all + at, q->pub.reply_headers, q->pub.n_reply_headers * sizeof *all);
+    at += q->pub.n_reply_headers;
     q->h2->begun = true;
     q->h2->moved_ns = loop_now_ns(w->loop);
-    return http2_respond(http2__session(q->conn), &q->h2->wire, status, all, at + n, body) == 0;
+    return http2_respond(http2__session(q->conn), &q->h2->wire, status, all, at, body) == 0;
 }
 
 bool http2__trailers(struct req *q, const struct http_header *trailers, size_t n)

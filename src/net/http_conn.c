@@ -50,6 +50,7 @@ static void run_free(struct loop_task *t)
 {
     struct conn *c = CONTAINER_OF(t, struct conn, free_task);
     http2__release(c);
+    tls_conn_destroy(c->tls);
     free(c);
 }
 
@@ -63,12 +64,29 @@ void http__conn_flush_soon(struct conn *c)
 
 ssize_t http__conn_recv(struct conn *c, void *p, size_t n)
 {
-    return os_sock_read(c->watch.fd, p, n);
+    return c->tls ? tls_conn_read(c->tls, p, n) : os_sock_read(c->watch.fd, p, n);
 }
 
 ssize_t http__conn_send(struct conn *c, const struct os_iov *v, size_t n)
 {
-    return os_sock_write(c->watch.fd, v, n);
+    return c->tls ? tls_conn_write(c->tls, v, n) : os_sock_write(c->watch.fd, v, n);
+}
+
+/* Decrypted bytes are left that the socket will not announce: read on when the others had their turn. */
+static void run_read(struct loop_task *t)
+{
+    struct conn *c = CONTAINER_OF(t, struct conn, read_task);
+    c->read_queued = false;
+    if (c->state != CONN_CLOSED)
+        conn_ready(&c->watch, LOOP_READ);
+}
+
+static void read_soon(struct conn *c)
+{
+    if (c->read_queued)
+        return;
+    c->read_queued = true;
+    loop_defer(c->w->loop, &c->read_task);
 }
 
 static struct conn *conn_create(struct http_worker *w, int fd, const struct os_addr *peer)
@@ -80,6 +98,7 @@ static struct conn *conn_create(struct http_worker *w, int fd, const struct os_a
     c->w = w;
     c->watch = (struct loop_fd){.fd = fd, .ready = conn_ready};
     c->flush_task.run = run_flush;
+    c->read_task.run = run_read;
     c->free_task.run = run_free;
     c->is_unix = os_addr_is_unix(peer);
     c->idle_since_ns = loop_now_ns(w->loop);
@@ -96,8 +115,14 @@ static struct conn *conn_create(struct http_worker *w, int fd, const struct os_a
 void http__conn_open(struct http_worker *w, int fd, const struct os_addr *peer, bool refused)
 {
     struct error err;
-    struct conn *c = conn_create(w, fd, peer);
-    if (!c || loop_fd_add(w->loop, &c->watch, LOOP_READ, &err)) {
+    bool secure = w->server->tls && !os_addr_is_unix(peer);
+    /* a refusal that could be read would cost a handshake: over TLS the connection is just closed */
+    struct conn *c = secure && refused ? NULL : conn_create(w, fd, peer);
+    if (c && secure)
+        c->tls = tls_conn_create(w->server->tls, fd);
+    if (!c || (secure && !c->tls) || loop_fd_add(w->loop, &c->watch, LOOP_READ, &err)) {
+        if (c)
+            tls_conn_destroy(c->tls);
         free(c);
         os_close(fd);
         if (!refused)
@@ -130,6 +155,8 @@ void http__conn_close(struct conn *c)
         return;
     c->state = CONN_CLOSED;
     http2__closed(c);
+    if (c->tls)
+        tls_conn_finish(c->tls);
     loop_fd_remove(w->loop, &c->watch);
     os_close(c->watch.fd);
     loop_timer_stop(w->loop, &c->timer);
@@ -170,6 +197,8 @@ void http__conn_linger(struct conn *c)
         http__conn_close(c);
         return;
     }
+    if (c->tls)
+        tls_conn_finish(c->tls);
     os_sock_shutdown(c->watch.fd);
     c->state = CONN_LINGER;
     c->paused = false;
@@ -516,6 +545,8 @@ static void conn_ready(struct loop_fd *watch, uint32_t events)
         return;
     }
     bool reading = !c->paused && !c->eof;
+    if (events & LOOP_WRITE && c->tls && tls_conn_wants_write(c->tls))
+        events |= LOOP_READ; /* the read that stopped for want of room to write */
     if (events & LOOP_READ && reading)
         for (int i = 0; i < READS_PER_EVENT && c->state != CONN_CLOSED && !c->eof && !c->paused; i++)
             if (!read_once(c))
@@ -567,6 +598,8 @@ static void choose_deadline(struct conn *c)
         set_deadline(c, later(c->cur->pub.first_byte_ns, l->header_timeout_ns), DEADLINE_HEADER);
     else if (c->cur)
         set_deadline(c, body_deadline(c), DEADLINE_BODY);
+    if (c->tls && !tls_conn_is_up(c->tls))
+        set_deadline(c, later(c->idle_since_ns, l->handshake_timeout_ns), DEADLINE_HANDSHAKE);
     if (c->blocked)
         set_deadline(c, later(c->wrote_ns, l->write_timeout_ns), DEADLINE_WRITE);
     if (c->n_reqs == 0)
@@ -588,6 +621,12 @@ static void settle(struct conn *c)
     }
     uint32_t interest =
         (c->paused || c->eof ? 0u : LOOP_READ) | (c->blocked ? LOOP_WRITE : 0u) | (c->half ? LOOP_NO_RDHUP : 0u);
+    if (c->tls) {
+        if (interest & LOOP_READ && tls_conn_has_more(c->tls))
+            read_soon(c);
+        if (tls_conn_wants_write(c->tls))
+            interest |= LOOP_WRITE;
+    }
     loop_fd_set(l, &c->watch, interest);
     choose_deadline(c);
     if (c->deadline_ns != UINT64_MAX && (!heap_contains(&c->timer.node) || c->deadline_ns < c->timer.at_ns))
@@ -642,6 +681,10 @@ static void time_out(struct conn *c)
         http2__look(c);
         http__conn_pump(c);
         return;
+    case DEADLINE_HANDSHAKE:
+        http__limit(c->w, LIMIT_HANDSHAKE_TIMEOUT);
+        tls_conn_timed_out(c->tls);
+        break;
     default:
         break;
     }

@@ -15,6 +15,7 @@
 #include "base/rand.h"
 #include "net/http.h"
 #include "net/loop.h"
+#include "net/tls.h"
 #include "obs/metrics.h"
 #include "os/sock.h"
 #include "os/thread.h"
@@ -53,6 +54,7 @@ enum http_limit {
     LIMIT_IDLE_TIMEOUT,
     LIMIT_WRITE_TIMEOUT,
     LIMIT_HTTP2_GLITCHES,
+    LIMIT_HANDSHAKE_TIMEOUT,
     LIMIT_COUNT
 };
 
@@ -99,6 +101,7 @@ struct http_worker {
 
 struct http_server {
     struct http_handler handler;
+    struct tls_context *tls;
     struct http_metrics m;
     struct logger *log;
     char *name, *server_header;
@@ -124,6 +127,7 @@ enum conn_deadline {
     DEADLINE_WRITE,
     DEADLINE_LINGER,
     DEADLINE_STREAMS, /* HTTP/2: look at each stream's own deadlines */
+    DEADLINE_HANDSHAKE,
 };
 
 struct h2_conn;
@@ -132,7 +136,7 @@ struct h2_stream;
 struct conn {
     struct loop_fd watch;
     struct loop_timer timer;
-    struct loop_task flush_task, free_task;
+    struct loop_task flush_task, read_task, free_task;
     struct list node, idle_node;
     struct http_worker *w;
     struct list reqs; /* struct req.node: being read, waiting, being answered */
@@ -151,10 +155,11 @@ struct conn {
     bool probed;        /* ... and an interim reply was sent to learn whether it still listens */
     bool blocked;       /* the socket's buffer is full */
     bool want_continue; /* cur waits for "100 Continue" */
-    bool refused, is_unix, flush_queued;
+    bool refused, is_unix, flush_queued, read_queued;
     bool decided;               /* which protocol it is: `h2`, or HTTP/1.x */
     uint8_t preface_n;          /* not decided: the first bytes were these of HTTP/2's preface */
     struct h2_conn *h2;         /* HTTP/2 from here on: cur, parser and pend are not used */
+    struct tls_conn *tls;       /* NULL: plain */
     struct http1_parser parser; /* of cur */
     char peer[CONN_PEER_BYTES];
 };

@@ -108,6 +108,10 @@ struct req *http__req_begin(struct conn *c)
                                    .first_byte_ns = loop_now_ns(w->loop),
                                    .body_limit_bytes = w->limits.max_body_bytes,
                                    .peer = str_of(q->peer)};
+    if (c->tls) {
+        q->pub.secure = true;
+        q->pub.peer_names = tls_conn_peer_names(c->tls, &q->pub.n_peer_names);
+    }
     list_init(&q->node);
     list_push_back(&c->reqs, &q->node);
     c->n_reqs++;

@@ -40,6 +40,7 @@ void http_limits_default(struct http_limits *l)
         .body_timeout_ns = 30000 * MS,
         .idle_timeout_ns = 75000 * MS,
         .write_timeout_ns = 30000 * MS,
+        .handshake_timeout_ns = 10000 * MS,
         .min_body_rate = 1024,
         .max_body_memory = 1ull << 30,
         .http2_max_streams = 128,
@@ -81,7 +82,8 @@ static void make_metrics(struct http_server *s, struct metrics *m)
                                                    [LIMIT_HEADER_TIMEOUT] = "header_time",
                                                    [LIMIT_BODY_TIMEOUT] = "body_time",
                                                    [LIMIT_WRITE_TIMEOUT] = "write_time",
-                                                   [LIMIT_HTTP2_GLITCHES] = "http2_glitches"};
+                                                   [LIMIT_HTTP2_GLITCHES] = "http2_glitches",
+                                                   [LIMIT_HANDSHAKE_TIMEOUT] = "handshake_time"};
     if (!m)
         return;
     struct metric_family *f =
@@ -439,6 +441,7 @@ static void destroy(struct http_server *s)
 static int init(struct http_server *s, const struct http_server_options *o, struct error *err)
 {
     s->handler = o->handler;
+    s->tls = o->tls;
     s->log = o->log;
     s->n_listen = o->n_listen;
     s->n_workers = MAX_OF(o->threads, 1u);

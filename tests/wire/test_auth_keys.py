@@ -49,6 +49,7 @@ def closed(tmp_path_factory):
     root = tmp_path_factory.mktemp("auth")
     for model in ("simple", "secret", "loadable"):
         write_fake(root / "models", model, SIMPLE)
+    write_fake(root / "models", "loadable-chat", "tokens = true\nanswer = yes\n")
     file = root / "keys"
     k = {scope: make(file, scope, "-s", scope) for scope in SCOPES}
     k["all"] = make(file, "all", "-s", "infer,read,admin")
@@ -61,9 +62,13 @@ def closed(tmp_path_factory):
 
 
 def call(server, listener, row, key, model="loadable"):
+    openai = row["ROUTE"].startswith("openai_")
+    if openai and model == "loadable":
+        model = "loadable-chat"
     path = row["PATH"].replace("{m}", model).replace("{v}", "1")
     base = {"http": server.url, "metrics": server.metrics_url, "admin": server.admin_url}[listener]
-    body = BODY if row["ROUTE"] == "infer" else {"level": "info"} if row["ROUTE"] == "admin_log_level" else {}
+    body = BODY if row["ROUTE"] == "infer" else {"level": "info"} if row["ROUTE"] == "admin_log_level" else \
+        {"model": model, "prompt": "x", "messages": [{"role": "user", "content": "x"}]} if openai else {}
     return requests.request(row["METHOD"], base + path, json=body if row["METHOD"] == "POST" else None,
                             headers={"Authorization": "Bearer " + key} if key else {}, timeout=30)
 
@@ -98,20 +103,25 @@ def test_every_route(closed, row):
             absent = call(closed, listener, row, closed.k["some"], model="no-such")
             assert hidden.status_code == absent.status_code == 404
             assert hidden.text.replace("secret", "M") == absent.text.replace("no-such", "M")
+        elif row["ROUTE"].startswith("openai_") and row["METHOD"] == "POST":
+            hidden = call(closed, listener, row, closed.k["some"], model="secret")
+            absent = call(closed, listener, row, closed.k["some"], model="no-such")
+            assert hidden.status_code == absent.status_code == 404
+            assert hidden.text.replace("secret", "M") == absent.text.replace("no-such", "M")
         elif row["MODELS"] == "all":
             assert call(closed, listener, row, closed.k["some"]).status_code == 403
 
 
 def test_lists_hold_what_the_key_may_see(closed):
     for path, find in (("/v2/repository/index", lambda j: {r["name"] for r in j}),):
-        for key, want in (("some", {"simple", "loadable"}), ("all", {"simple", "secret", "loadable"})):
+        for key, want in (("some", {"simple", "loadable", "loadable-chat"}), ("all", {"simple", "secret", "loadable", "loadable-chat"})):
             assert find(requests.post(closed.url + path, headers={"x-api-key": closed.k[key]}).json()) == want
     stats = requests.get(closed.url + "/v2/models/stats", headers={"x-api-key": closed.k["some"]}).json()
-    assert {r["name"] for r in stats["model_stats"]} == {"simple", "loadable"}
+    assert {r["name"] for r in stats["model_stats"]} == {"simple", "loadable", "loadable-chat"}
     ready = closed.url + "/v2/health/ready?verbose"
     assert requests.get(ready).json()["models"] == []
     seen = requests.get(ready, headers={"x-api-key": closed.k["some"]}).json()["models"]
-    assert {r["model"] for r in seen} == {"simple", "loadable"}
+    assert {r["model"] for r in seen} == {"simple", "loadable", "loadable-chat"}
     assert requests.get(ready, headers={"x-api-key": closed.k["expired"]}).json()["models"] == []
 
 

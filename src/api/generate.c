@@ -203,6 +203,7 @@ static void flush(struct gen_call *c)
     if (!c->out.n || c->cut || c->blocked)
         return;
     struct slice s = slice_take(&c->out);
+    c->times.written_ns = loop_now_ns(c->request->loop);
     if (s.p)
         c->blocked = !http_stream_write(c->request, s);
     else
@@ -240,11 +241,17 @@ static void give_up_if_slow(struct gen_call *c)
 static void tick(struct loop_timer *t)
 {
     struct gen_call *c = CONTAINER_OF(t, struct gen_call, keepalive);
+    uint64_t now = loop_now_ns(c->request->loop), due = c->times.written_ns + GENERATE_KEEPALIVE_NS;
+    if (c->cut)
+        return;
     begin(c);
-    if (!c->blocked)
-        sse_comment(&c->out, "waiting");
-    flush(c);
-    loop_timer_start(c->request->loop, t, loop_now_ns(c->request->loop) + GENERATE_KEEPALIVE_NS);
+    if (now >= due) {
+        if (!c->blocked)
+            sse_comment(&c->out, "waiting");
+        flush(c);
+        due = now + GENERATE_KEEPALIVE_NS;
+    }
+    loop_timer_start(c->request->loop, t, due);
 }
 
 static void record(struct gen_call *c, int status)
@@ -392,7 +399,7 @@ static void on_prepared(struct loop_task *t)
     if ((c->failed || atomic_load(&c->cancelled)) && c->n_submitted)
         generate__cancel_ids(c);
     if (c->rc == 0 && c->stream && !c->cut)
-        loop_timer_start(c->request->loop, &c->keepalive, loop_now_ns(c->request->loop) + GENERATE_KEEPALIVE_NS);
+        loop_timer_start(c->request->loop, &c->keepalive, loop_now_ns(c->request->loop) + GENERATE_BEGIN_NS);
     finish_if_over(c);
 }
 

@@ -21,7 +21,10 @@
 #include "wire/json.h"
 
 #define GENERATE_PROMPTS_MAX  2048
-#define GENERATE_KEEPALIVE_NS 5000000000ull
+/* A reply that nothing was written to begins after the first; then a comment each time the second went by in silence: proxies see life,
+ * and a client that has left is noticed. */
+#define GENERATE_BEGIN_NS     5000000000ull
+#define GENERATE_KEEPALIVE_NS 1000000000ull
 
 struct gen_call;
 struct gen_prompt;
@@ -70,7 +73,7 @@ struct gen_protocol {
 };
 
 struct gen_times {
-    uint64_t submitted_ns, first_ns, last_ns;
+    uint64_t submitted_ns, first_ns, last_ns, written_ns;
 };
 
 struct gen_call {

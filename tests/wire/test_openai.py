@@ -265,14 +265,14 @@ def wait_idle(server, seconds=5):
 
 
 def test_full_queue_is_429(server):
-    """Two run, three wait, the sixth is refused; all five others are answered."""
+    """Two run and three wait (a new one waits until the step thread has seen it); the others are refused at once, and say when to come again."""
     results = []
     threads = [threading.Thread(target=lambda: results.append(post(server, "/v1/chat/completions", {**say("x" * 20), "model": "slow"})))
                for _ in range(9)]
     [t.start() for t in threads]
     [t.join() for t in threads]
     codes = sorted(r.status_code for r in results)
-    assert codes.count(200) + codes.count(429) == 9 and codes.count(200) >= 5 and 429 in codes
+    assert codes.count(200) + codes.count(429) == 9 and codes.count(200) >= 3 and 429 in codes
     refused = next(r for r in results if r.status_code == 429)
     assert refused.json()["error"]["type"] == "rate_limit_error" and int(refused.headers["Retry-After"]) >= 1
 
@@ -345,7 +345,8 @@ def test_slow_reader_stops_only_itself(server):
 def test_keep_alive_comments(server):
     with post(server, "/v1/chat/completions", {**say("x"), "model": "endless", "stream": True}, stream=True, timeout=30) as r:
         assert r.status_code == 200 and r.headers["Content-Type"].startswith("text/event-stream")
-        assert next(r.iter_lines()).startswith(b":")
+        lines = r.iter_lines()
+        assert next(lines).startswith(b":") and next(lines) == b"" and next(lines).startswith(b":")
     wait_idle(server)
 
 

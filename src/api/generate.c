@@ -46,8 +46,10 @@ static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *er
     if (rc < 0)
         return generate__fault(c, STATUS_INVALID, "messages", "context_length_exceeded");
     rc = model_version_ops(c->version)->submit(model_version_engine(c->version), &req, &id, err);
+    if (rc == STATUS_UNIMPLEMENTED) /* of this request, not of the server */
+        rc = err->code = STATUS_INVALID;
     if (rc < 0)
-        return rc;
+        return generate__fault(c, rc, c->params.grammar_kind.n ? c->grammar_param : NULL, NULL);
     atomic_store(&p->id, id);
     c->n_submitted++;
     return 0;

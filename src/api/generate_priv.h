@@ -20,7 +20,7 @@
 #include "model/registry.h"
 #include "wire/json.h"
 
-#define GENERATE_PROMPTS_MAX  2048
+#define GENERATE_PROMPTS_MAX 2048
 /* A reply that nothing was written to begins after the first; then a comment each time the second went by in silence: proxies see life,
  * and a client that has left is noticed. */
 #define GENERATE_BEGIN_NS     5000000000ull
@@ -103,6 +103,7 @@ struct gen_call {
     void *state;       /* the protocol's, in the arena */
     const char *param; /* of an error: the field, and OpenAI's code */
     const char *code;
+    const char *grammar_param; /* the field that the grammar came from */
 
     /* the outcome of preparing, read by the I/O thread once `prepared` */
     int rc;

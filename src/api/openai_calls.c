@@ -276,9 +276,9 @@ static void string_over(struct calls *c, const struct calls_sink *sink)
 {
     struct str s = buf_str(&c->token);
     if (c->json.key) {
-        c->member = str_eqz(s, "name")                                     ? MEMBER_NAME
+        c->member = str_eqz(s, "name")                                    ? MEMBER_NAME
                     : str_eqz(s, "arguments") || str_eqz(s, "parameters") ? MEMBER_ARGS
-                                                                           : MEMBER_OTHER;
+                                                                          : MEMBER_OTHER;
     } else if (c->member == MEMBER_NAME && !c->has_name && s.n && s.n <= NAME_BYTES_MAX) {
         buf_append_str(&c->name, s);
         call_begins(c, sink);

@@ -58,11 +58,11 @@ struct calls {
     bool thinking;     /* <think> is looked for */
     enum calls_state state;
     struct calls_json json;
-    struct buf raw;    /* what became of the current call, to be given as content if it is none; or text that is held back */
-    struct buf token;  /* the member's name or the function's name as it comes */
-    struct buf name;   /* of the current call */
-    struct buf args;   /* arguments that came before the name */
-    int member;        /* which member's value is being read: one of the file's MEMBER_ */
+    struct buf raw;   /* what became of the current call, to be given as content if it is none; or text that is held back */
+    struct buf token; /* the member's name or the function's name as it comes */
+    struct buf name;  /* of the current call */
+    struct buf args;  /* arguments that came before the name */
+    int member;       /* which member's value is being read: one of the file's MEMBER_ */
     bool has_name, has_args, array, skip_space;
     unsigned n_calls;
     bool failed; /* out of memory */

@@ -11,12 +11,13 @@
 
 struct chat_choice {
     bool begun;
-    enum token_finish finish;
-    struct buf content, logprobs; /* whole replies only */
+    struct openai_answer answer;
+    struct buf logprobs; /* whole replies only */
 };
 
 struct chat {
     struct openai_reply reply;
+    struct openai_format format;
     struct chat_choice *choices; /* [n] */
 };
 
@@ -50,10 +51,16 @@ static int prepare(struct gen_call *c, struct error *err)
         rc = openai__params(c, &chat->reply, true, err);
     if (rc == 0)
         rc = refuse_unsupported(c, err);
+    if (rc == 0)
+        rc = openai__format(c, &chat->format, err);
+    if (rc == 0)
+        rc = openai__messages(c, NULL, &chat->format, err);
     if (rc == 0) {
         chat->choices = arena_array(&c->arena, c->params.n, sizeof *chat->choices);
-        rc = chat->choices ? openai__messages(c, err) : error_set(err, STATUS_NOMEM, "out of memory for this request");
+        rc = chat->choices ? 0 : error_set(err, STATUS_NOMEM, "out of memory for this request");
     }
+    for (uint32_t i = 0; rc == 0 && i < c->params.n; i++)
+        openai__answer_init(&chat->choices[i].answer, &chat->format);
     return rc;
 }
 
@@ -61,7 +68,7 @@ static void release(struct gen_call *c)
 {
     struct chat *chat = chat_of(c);
     for (uint32_t i = 0; chat && chat->choices && i < c->params.n; i++) {
-        buf_release(&chat->choices[i].content);
+        openai__answer_release(&chat->choices[i].answer);
         buf_release(&chat->choices[i].logprobs);
     }
 }
@@ -84,9 +91,8 @@ static void choice_head(struct gen_call *c, uint32_t index)
     buf_printf(&c->out, "{\"index\":%u,\"delta\":{", index);
 }
 
-/* Behind the delta. `lp`: an event whose log-probabilities belong here, or NULL. */
-static void choice_tail(struct gen_call *c, const struct gen_event *lp, enum token_finish finish,
-                        const struct token_usage *usage)
+/* Behind the delta. `lp`: an event whose log-probabilities belong here, or NULL. `finish`: NULL while it goes on. */
+static void choice_tail(struct gen_call *c, const struct gen_event *lp, const char *finish, const struct token_usage *usage)
 {
     const struct chat *chat = chat_of(c);
     struct buf *out = &c->out;
@@ -98,10 +104,10 @@ static void choice_tail(struct gen_call *c, const struct gen_event *lp, enum tok
     } else {
         buf_append_z(out, "null");
     }
-    if (finish == TOKEN_FINISH_NONE)
-        buf_append_z(out, ",\"finish_reason\":null}]");
+    if (finish)
+        buf_printf(out, ",\"finish_reason\":\"%s\"}]", finish);
     else
-        buf_printf(out, ",\"finish_reason\":\"%s\"}]", openai__finish_name(finish));
+        buf_append_z(out, ",\"finish_reason\":null}]");
     if (chat->reply.continuous_usage) {
         buf_append_z(out, ",\"usage\":");
         openai__usage(out, usage);
@@ -112,23 +118,80 @@ static void choice_tail(struct gen_call *c, const struct gen_event *lp, enum tok
     sse_end(out);
 }
 
+/* One event's text on its way into chunks. */
+struct chunking {
+    struct gen_call *c;
+    const struct gen_event *ev;
+    struct chat_choice *choice;
+    bool said_logprobs;
+};
+
+static void put_call_delta(struct buf *out, const struct openai_answer *a, enum calls_piece kind, struct str text)
+{
+    size_t i = a->n_calls - 1;
+    buf_printf(out, "\"tool_calls\":[{\"index\":%zu,", i);
+    if (kind == CALLS_BEGIN) {
+        buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{", a->call[i].id);
+        openai__member(out, "name", a->call[i].name);
+        buf_append_z(out, ",\"arguments\":\"\"}}]");
+        return;
+    }
+    buf_append_z(out, "\"function\":{");
+    openai__member(out, "arguments", text);
+    buf_append_z(out, "}}]");
+}
+
+static void on_chunk_piece(void *ctx, enum calls_piece kind, struct str text)
+{
+    struct chunking *k = ctx;
+    struct chat *chat = chat_of(k->c);
+    struct openai_answer *a = &k->choice->answer;
+    if (kind == CALLS_BEGIN || kind == CALLS_ARGUMENTS) {
+        if (!openai__answer_add(a, &chat->format, kind, text))
+            return;
+        buf_clear(&a->call[a->n_calls - 1].arguments); /* on its way already */
+    }
+    choice_head(k->c, k->ev->choice);
+    if (kind == CALLS_CONTENT)
+        openai__member(&k->c->out, "content", text);
+    else if (kind == CALLS_REASONING)
+        openai__member(&k->c->out, "reasoning_content", text);
+    else
+        put_call_delta(&k->c->out, a, kind, text);
+    choice_tail(k->c, k->said_logprobs ? NULL : k->ev, NULL, &k->ev->usage);
+    k->said_logprobs = true;
+}
+
+static void stream_text(struct gen_call *c, struct chat_choice *choice, const struct gen_event *ev)
+{
+    struct chunking k = {.c = c, .ev = ev, .choice = choice};
+    const struct calls_sink sink = {on_chunk_piece, &k};
+    calls_push(&choice->answer.calls, ev->text, &sink);
+    if (ev->finish != TOKEN_FINISH_NONE)
+        calls_finish(&choice->answer.calls, &sink);
+    c->out.failed |= choice->answer.calls.failed;
+    if (ev->n_logprobs && !k.said_logprobs) {
+        choice_head(c, ev->choice);
+        buf_append_z(&c->out, "\"content\":\"\"");
+        choice_tail(c, ev, NULL, &ev->usage);
+    }
+}
+
 static void stream_event(struct gen_call *c, const struct gen_event *ev)
 {
-    struct chat_choice *choice = &chat_of(c)->choices[ev->choice];
+    struct chat *chat = chat_of(c);
+    struct chat_choice *choice = &chat->choices[ev->choice];
     if (!choice->begun) {
         choice->begun = true;
         choice_head(c, ev->choice);
         buf_append_z(&c->out, "\"role\":\"assistant\",\"content\":\"\"");
-        choice_tail(c, NULL, TOKEN_FINISH_NONE, &ev->usage);
+        choice_tail(c, NULL, NULL, &ev->usage);
     }
-    if (ev->text.n || ev->n_logprobs) {
-        choice_head(c, ev->choice);
-        openai__member(&c->out, "content", ev->text);
-        choice_tail(c, ev, TOKEN_FINISH_NONE, &ev->usage);
-    }
+    stream_text(c, choice, ev);
     if (ev->finish != TOKEN_FINISH_NONE) {
+        choice->answer.finish = ev->finish;
         choice_head(c, ev->choice);
-        choice_tail(c, NULL, ev->finish, &ev->usage);
+        choice_tail(c, NULL, openai__answer_finish(&choice->answer, &chat->format), &ev->usage);
     }
 }
 
@@ -155,35 +218,81 @@ static void stream_fail(struct gen_call *c, int status, const char *text)
 
 /* ---- whole ---- */
 
+struct collecting {
+    struct openai_answer *answer;
+    const struct openai_format *format;
+};
+
+static void on_whole_piece(void *ctx, enum calls_piece kind, struct str text)
+{
+    struct collecting *k = ctx;
+    openai__answer_add(k->answer, k->format, kind, text);
+}
+
 static void collect_event(struct gen_call *c, const struct gen_event *ev)
 {
     struct chat_choice *choice = &chat_of(c)->choices[ev->choice];
-    buf_append_str(&choice->content, ev->text);
+    struct openai_answer *a = &choice->answer;
+    struct collecting k = {a, &chat_of(c)->format};
+    const struct calls_sink sink = {on_whole_piece, &k};
+    calls_push(&a->calls, ev->text, &sink);
+    if (ev->finish != TOKEN_FINISH_NONE) {
+        calls_finish(&a->calls, &sink);
+        a->finish = ev->finish;
+    }
     if (ev->n_logprobs) {
         if (choice->logprobs.n)
             buf_append_c(&choice->logprobs, ',');
         openai__logprobs(&choice->logprobs, ev, (uint32_t)c->params.logprobs + 1);
     }
-    if (ev->finish != TOKEN_FINISH_NONE)
-        choice->finish = ev->finish;
-    c->out.failed |= choice->content.failed || choice->logprobs.failed;
+    c->out.failed |= a->calls.failed || a->content.failed || a->reasoning.failed || choice->logprobs.failed;
+}
+
+static void append_calls(struct buf *out, const struct openai_answer *a)
+{
+    buf_append_z(out, ",\"tool_calls\":[");
+    for (size_t i = 0; i < a->n_calls; i++) {
+        buf_printf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{", i ? "," : "", a->call[i].id);
+        openai__member(out, "name", a->call[i].name);
+        buf_append_c(out, ',');
+        openai__member(out, "arguments", buf_str(&a->call[i].arguments));
+        buf_append_z(out, "}}");
+    }
+    buf_append_c(out, ']');
+}
+
+static void append_message(struct buf *out, const struct openai_answer *a)
+{
+    buf_append_z(out, "\"message\":{\"role\":\"assistant\",\"content\":");
+    if (a->n_calls && !a->content.n)
+        buf_append_z(out, "null");
+    else
+        buf_append_json_str(out, buf_str(&a->content));
+    if (a->reasoning.n) {
+        buf_append_c(out, ',');
+        openai__member(out, "reasoning_content", buf_str(&a->reasoning));
+    }
+    if (a->n_calls)
+        append_calls(out, a);
+    buf_append_z(out, ",\"refusal\":null}");
 }
 
 static void append_choice(struct gen_call *c, uint32_t i)
 {
-    struct chat_choice *choice = &chat_of(c)->choices[i];
+    const struct chat *chat = chat_of(c);
+    struct chat_choice *choice = &chat->choices[i];
     struct buf *out = &c->out;
-    buf_printf(out, "%s{\"index\":%u,\"message\":{\"role\":\"assistant\",", i ? "," : "", i);
-    openai__member(out, "content", buf_str(&choice->content));
-    buf_append_z(out, ",\"refusal\":null},\"logprobs\":");
-    if (chat_of(c)->reply.logprobs) {
+    buf_printf(out, "%s{\"index\":%u,", i ? "," : "", i);
+    append_message(out, &choice->answer);
+    buf_append_z(out, ",\"logprobs\":");
+    if (chat->reply.logprobs) {
         buf_append_z(out, "{\"content\":[");
         buf_append_str(out, buf_str(&choice->logprobs));
         buf_append_z(out, "],\"refusal\":null}");
     } else {
         buf_append_z(out, "null");
     }
-    buf_printf(out, ",\"finish_reason\":\"%s\"}", openai__finish_name(choice->finish));
+    buf_printf(out, ",\"finish_reason\":\"%s\"}", openai__answer_finish(&choice->answer, &chat->format));
 }
 
 static void whole_end(struct gen_call *c)

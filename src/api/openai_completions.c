@@ -100,6 +100,8 @@ static int prepare(struct gen_call *c, struct error *err)
     if (rc == 0)
         rc = openai__params(c, &s->reply, false, err);
     if (rc == 0)
+        rc = openai__constraints(c, err);
+    if (rc == 0)
         rc = check_options(c, s, err);
     if (rc == 0)
         rc = take_prompts(c, err);

@@ -123,7 +123,7 @@ static int prepare_tokenize(struct gen_call *c, struct error *err)
     if (rc < 0)
         return rc;
     if (yyjson_obj_get(c->doc.root, "messages")) {
-        rc = openai__messages(c, err);
+        rc = openai__messages(c, NULL, NULL, err);
     } else {
         rc = openai__str(c, c->doc.root, "prompt", JSON_REQUIRED, &text, err);
         if (rc == 0)

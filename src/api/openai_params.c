@@ -260,6 +260,7 @@ static void model_defaults(struct gen_call *c)
     else
         c->params = (struct token_params){.temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1};
     c->params.n = 1;
+    c->params.logprobs = -1;
 }
 
 int openai__params(struct gen_call *c, struct openai_reply *reply, bool chat, struct error *err)

@@ -3,6 +3,7 @@
 #define INFERD_API_OPENAI_PRIV_H
 
 #include "api/generate_priv.h"
+#include "api/openai_calls.h"
 
 #define OPENAI_ID_BYTES 48
 
@@ -39,9 +40,58 @@ void openai__logprobs(struct buf *out, const struct gen_event *ev, uint32_t row)
 /* A string member without its comma: "key":"text". */
 void openai__member(struct buf *out, const char *key, struct str text);
 
+/* ---- openai_format.c: worker thread ---- */
+
+enum tool_choice { TOOL_CHOICE_NONE, TOOL_CHOICE_AUTO, TOOL_CHOICE_REQUIRED, TOOL_CHOICE_NAMED };
+
+/* What a request says about the form of its answer. */
+struct openai_format {
+    yyjson_val *tools; /* array in chat's form; NULL: none, or they may not be called */
+    enum tool_choice choice;
+    const char *named; /* TOOL_CHOICE_NAMED */
+    bool parallel;     /* several calls in one answer */
+    enum calls_format calls;
+    bool thinking;  /* reasoning is looked for */
+    bool reasoning; /* the prompt ends inside it; set by openai__messages */
+};
+
+/* tools, tool_choice, parallel_tool_calls; response_format and vLLM's and llama.cpp's names for constraints: into `f` and the grammar of
+ * c->params. */
+int openai__format(struct gen_call *c, struct openai_format *f, struct error *err) MUST_CHECK;
+/* The constraints alone. */
+int openai__constraints(struct gen_call *c, struct error *err) MUST_CHECK;
+/* The constraint of response_format's form {"type":..}, which /v1/responses has elsewhere. */
+int openai__response_format(struct gen_call *c, yyjson_val *v, const char *param, struct error *err) MUST_CHECK;
+
 /* ---- openai_messages.c: worker thread ---- */
 
-/* The conversation in the body to prompt tokens of c->prompts[0]. */
-int openai__messages(struct gen_call *c, struct error *err) MUST_CHECK;
+/* The conversation `messages` (the body's where NULL) to prompt tokens of c->prompts[0]. `f` may be NULL: no tools. */
+int openai__messages(struct gen_call *c, yyjson_val *messages, struct openai_format *f, struct error *err) MUST_CHECK;
+
+/* ---- openai_answer.c: I/O thread: one choice of a chat ---- */
+
+#define OPENAI_CALLS_MAX 128
+
+struct openai_call {
+    char id[40];
+    struct str name; /* in the answer's arena */
+    struct buf arguments;
+};
+
+/* What came of one choice so far: filled by a calls_sink, or all at once. */
+struct openai_answer {
+    struct calls calls;
+    struct buf content, reasoning;
+    struct openai_call *call; /* [n_calls] */
+    size_t n_calls;
+    enum token_finish finish;
+};
+
+void openai__answer_init(struct openai_answer *a, const struct openai_format *f);
+void openai__answer_release(struct openai_answer *a);
+/* Keep a piece. False: out of memory, or a call that is one too many (ignored). */
+bool openai__answer_add(struct openai_answer *a, const struct openai_format *f, enum calls_piece kind, struct str text);
+/* "stop", "length" or "tool_calls". */
+const char *openai__answer_finish(const struct openai_answer *a, const struct openai_format *f);
 
 #endif

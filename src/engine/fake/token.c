@@ -316,6 +316,7 @@ int fake_tokens_create(const struct fake_script *s, struct fake_tokens **out, st
         .chat_tools = s->chat_template.n > 0,
         .chat_tool_calls = s->chat_template.n > 0,
         .chat_system = true,
+        .chat_thinking = s->chat_template.n && memmem(s->chat_template.p, s->chat_template.n, "<think>", 7),
         .defaults = {
             .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n = 1, .best_of = 1, .logprobs = -1}};
     list_init(&t->requests);

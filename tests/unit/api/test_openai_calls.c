@@ -81,11 +81,13 @@ static void test_plain(void **state)
 static void test_hermes(void **state)
 {
     (void)state;
-    check(hermes, "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\": \"Rome}\", \"n\": [1, {\"a\": 2}]}}\n</tool_call>",
+    check(hermes,
+          "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\": \"Rome}\", \"n\": [1, {\"a\": 2}]}}\n</tool_call>",
           "call(get)A({\"city\": \"Rome}\", \"n\": [1, {\"a\": 2}]})");
     check(hermes, "Let me see.\n\n<tool_call>{\"arguments\": {\"q\": \"\\\"\"}, \"name\": \"f\"}</tool_call>\n",
           "C(Let me see.)call(f)A({\"q\": \"\\\"\"})");
-    check(hermes, "<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"b\",\"arguments\":{}}</tool_call>",
+    check(hermes,
+          "<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"b\",\"arguments\":{}}</tool_call>",
           "call(a)A({})call(b)A({})");
     check(hermes, "<tool_call>{\"name\":\"a\"}</tool_call> done", "call(a)A({})C( done)");
     check(hermes, "<tool_call>{\"name\":\"a\",\"arguments\":\"{\\\"x\\\":1}\"}</tool_call>", "call(a)A({\"x\":1})");
@@ -107,7 +109,8 @@ static void test_mistral(void **state)
     check(mistral, "[TOOL_CALLS][{\"name\": \"a\", \"arguments\": {\"x\": 1}}, {\"name\": \"b\", \"arguments\": {}}]",
           "call(a)A({\"x\": 1})call(b)A({})");
     check(mistral, "[TOOL_CALLS]get_time[ARGS]{\"zone\": \"UTC\"}", "call(get_time)A({\"zone\": \"UTC\"})");
-    check(mistral, "[TOOL_CALLS]get_time{\"zone\": {}}[TOOL_CALLS]b{\"y\":2}", "call(get_time)A({\"zone\": {}})call(b)A({\"y\":2})");
+    check(mistral, "[TOOL_CALLS]get_time{\"zone\": {}}[TOOL_CALLS]b{\"y\":2}",
+          "call(get_time)A({\"zone\": {}})call(b)A({\"y\":2})");
 }
 
 static void test_llama(void **state)
@@ -122,7 +125,8 @@ static void test_llama(void **state)
 static void test_forced(void **state)
 {
     (void)state;
-    check(array, " [{\"name\": \"a\", \"arguments\": {\"x\": 1}},{\"name\":\"b\",\"arguments\":{}}] ", "call(a)A({\"x\": 1})call(b)A({})");
+    check(array, " [{\"name\": \"a\", \"arguments\": {\"x\": 1}},{\"name\":\"b\",\"arguments\":{}}] ",
+          "call(a)A({\"x\": 1})call(b)A({})");
     check(named, "{\"x\": {\"y\": \"}\"}}", "call(f)A({\"x\": {\"y\": \"}\"}})");
     check(named, "\n{}\n", "call(f)A({})");
 }
@@ -143,15 +147,16 @@ static void test_formats(void **state)
     (void)state;
     assert_int_equal(calls_format_of(STR("...<tool_call>\\n{\"name\": <function-name>...")), CALLS_HERMES);
     assert_int_equal(calls_format_of(STR("{{ '[TOOL_CALLS]' }}")), CALLS_MISTRAL);
-    assert_int_equal(calls_format_of(STR("Respond in the format {\"name\": function name, \"parameters\": ...} ipython")), CALLS_LLAMA);
+    assert_int_equal(calls_format_of(STR("Respond in the format {\"name\": function name, \"parameters\": ...} ipython")),
+                     CALLS_LLAMA);
     assert_int_equal(calls_format_of(STR("{{ messages[0].content }}")), CALLS_NONE);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),   cmocka_unit_test(test_hermes), cmocka_unit_test(test_no_call_after_all),
-        cmocka_unit_test(test_mistral), cmocka_unit_test(test_llama),  cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_plain),     cmocka_unit_test(test_hermes),  cmocka_unit_test(test_no_call_after_all),
+        cmocka_unit_test(test_mistral),   cmocka_unit_test(test_llama),   cmocka_unit_test(test_forced),
         cmocka_unit_test(test_reasoning), cmocka_unit_test(test_formats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

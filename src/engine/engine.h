@@ -38,6 +38,7 @@ struct engine_contract {
     size_t n_inputs, n_outputs;
     bool batchable;         /* dim 0 of every input and output is a dynamic batch axis as far as the file can tell */
     size_t context_tokens;  /* token face: longest sequence; else 0 */
+    size_t embedding_dims;  /* token face: above 0: the model gives embeddings of so many values, and generates nothing */
     struct str description; /* free text from the file; may be empty */
     const char *devices;    /* "cpu", "cuda:0, cpu" ... what it really runs on */
 };
@@ -97,7 +98,7 @@ struct token_logprob {
  *
  * Order: any number of TEXT events; the last one of a choice has `finish` set (its text may be empty). When every choice has ended,
  * or the request was cancelled or failed, exactly one final event: DONE (usage; finish CANCELLED, or that of the choice that ended last)
- * or FAILED (usage so far). Tokens come with the event that gives the last of their bytes; tokens of a stop string and the
+ * or FAILED (usage so far). A request with `embed` gets only that one event: DONE with the embedding and finish STOP. Tokens come with the event that gives the last of their bytes; tokens of a stop string and the
  * end-of-generation or stop id itself are counted in usage and not listed. */
 struct token_event {
     enum token_event_kind kind;
@@ -108,7 +109,9 @@ struct token_event {
     const struct token_logprob *logprobs; /* per token: the chosen one, then top_n alternatives; NULL: not asked */
     size_t n_logprobs;                    /* n_tokens * (1 + top_n) */
     enum token_finish finish;
-    struct str stop; /* the stop string that ended it, if any */
+    struct str stop;        /* the stop string that ended it, if any */
+    const float *embedding; /* [n_embedding] of a request with `embed`, in its DONE */
+    size_t n_embedding;
     struct token_usage usage;
     int status;
     const char *error;
@@ -149,12 +152,13 @@ struct token_request {
     const int32_t *prompt;
     size_t n_prompt;
     struct token_params params;
-    struct str adapter;                                        /* LoRA name; empty: base */
-    struct str cache_salt;                                     /* tenant isolation of the prefix cache; empty: shared */
-    struct str tenant;                                         /* fairness */
-    int priority;                                              /* 0 highest */
-    uint64_t deadline_ns;                                      /* monotonic; UINT64_MAX: none */
-    bool embed;                                                /* pooled embedding instead of generation */
+    struct str adapter;    /* LoRA name; empty: base */
+    struct str cache_salt; /* tenant isolation of the prefix cache; empty: shared */
+    struct str tenant;     /* fairness */
+    int priority;          /* 0 highest */
+    uint64_t deadline_ns;  /* monotonic; UINT64_MAX: none */
+    bool
+        embed; /* pooled embedding instead of generation: for models with embedding_dims, which do nothing else; params is not read */
     void (*on_event)(void *ctx, const struct token_event *ev); /* exactly one final event per request */
     void *ctx;
 };

@@ -224,6 +224,7 @@ class Maker:
             w.add_layer_norm_eps(1e-12)
             w.add_causal_attention(False)
             w.add_pooling_type(gguf.PoolingType.MEAN)
+            w.add_token_type_count(2)
         else:
             w.add_head_count_kv(self.kv)
             w.add_layer_norm_rms_eps(1e-6)

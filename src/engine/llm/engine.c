@@ -17,10 +17,11 @@
 
 /* ---- sizes ---- */
 
-static struct forward_config config_for(const struct llm_options *o, uint32_t n_ctx, uint32_t n_blocks)
+static struct forward_config config_for(const struct llm_options *o, bool embeds, uint32_t n_ctx, uint32_t n_blocks)
 {
     return (struct forward_config){.max_tok = (uint32_t)o->max_step_tok,
-                                   .max_logits = (uint32_t)o->max_seqs,
+                                   .max_logits = embeds ? 0 : (uint32_t)o->max_seqs,
+                                   .hidden = embeds,
                                    .n_blocks = n_blocks,
                                    .n_ctx = n_ctx,
                                    .kv_type = o->kv_type};
@@ -34,7 +35,7 @@ static int size_pool(struct engine_model *m, struct error *err)
     size_t kv, block = forward_block_bytes(h, o->kv_type);
     uint64_t want = o->context_tok ? o->context_tok : h->n_ctx_train;
     want = MIN_OF(want, h->n_ctx_train);
-    struct forward_config one = config_for(o, (uint32_t)want, 1);
+    struct forward_config one = config_for(o, m->embeds, (uint32_t)want, 1);
     if (!block || !forward_bytes(m->weights, team_size(m->team), &one, &kv, &m->buffer_bytes))
         return error_set(err, STATUS_INVALID, "the model's shapes are too large for a KV cache");
     struct os_memory_limits memory;
@@ -45,7 +46,7 @@ static int size_pool(struct engine_model *m, struct error *err)
         return error_set(err, STATUS_NOMEM,
                          "a KV cache of %llu bytes is asked for, but only %llu are left after weights and buffers",
                          (unsigned long long)budget, (unsigned long long)left);
-    uint64_t most = o->max_seqs * ((want + KV_BLOCK_TOK - 1) / KV_BLOCK_TOK);
+    uint64_t most = m->embeds ? llm_encoder_blocks(o, want) : o->max_seqs * ((want + KV_BLOCK_TOK - 1) / KV_BLOCK_TOK);
     uint64_t blocks = MIN_OF(MIN_OF(budget / block, most), (uint64_t)UINT32_MAX / 2);
     if (blocks < 2)
         return error_set(err, STATUS_NOMEM, "the KV cache's budget is %llu bytes, but one block of %d tokens takes %zu",
@@ -67,6 +68,20 @@ static int collect_eog(struct engine_model *m, struct error *err)
     for (size_t i = 0; i < n && i < m->weights->h->n_vocab; i++)
         if (tokenizer_is_eog(m->tokenizer, (int32_t)i))
             m->eog[m->n_eog++] = (int32_t)i;
+    return 0;
+}
+
+/* A model that embeds needs no scheduler: a step takes whole requests. */
+static int create_encoder(struct engine_model *m, struct error *err)
+{
+    m->items = calloc((size_t)m->options.max_seqs, sizeof *m->items);
+    m->item_requests = calloc((size_t)m->options.max_seqs, sizeof *m->item_requests);
+    m->block_ids = calloc(m->n_blocks, sizeof *m->block_ids);
+    if (!m->items || !m->item_requests || !m->block_ids)
+        return error_set(err, STATUS_NOMEM, "no memory for the model's steps");
+    for (uint32_t i = 0; i < m->n_blocks; i++)
+        m->block_ids[i] = i;
+    m->stats.blocks.total = m->n_blocks;
     return 0;
 }
 
@@ -100,20 +115,44 @@ static const struct kernels *kernels_for(const struct llm_options *o)
     return o->kernels[0] ? kernels_by_name(o->kernels) : kernels_best();
 }
 
-static int check_desc(const struct model_desc *d, struct error *err)
+/* An encoder, and a decoder whose file names a pooling, gives embeddings. An encoder sees all of a text at once, so its longest must fit
+ * a step. */
+static int choose_face(struct engine_model *m, struct model_desc *d, struct error *err)
 {
-    if (!d->h.causal)
-        return error_set(err, STATUS_UNIMPLEMENTED, "%s is an encoder: embeddings are not supported", d->h.arch);
+    struct llm_options *o = &m->options;
+    if (o->has_pooling) {
+        d->h.embd_normalize = d->h.embd_normalize || d->h.pooling == LLM_POOL_NONE;
+        d->h.pooling = o->pooling;
+    }
+    m->embeds = !d->h.causal || d->h.pooling != LLM_POOL_NONE;
+    if (!m->embeds)
+        return 0;
+    m->adapters.max_n = 0;
+    if (d->h.pooling == LLM_POOL_NONE)
+        return error_set(err, STATUS_UNIMPLEMENTED,
+                         "the file names no pooling: set the option pooling to mean, cls or last to get one vector a text");
+    if (!d->h.causal) {
+        uint64_t longest = o->context_tok ? MIN_OF(o->context_tok, (uint64_t)d->h.n_ctx_train) : d->h.n_ctx_train;
+        o->max_step_tok = MAX_OF(o->max_step_tok, longest);
+    }
     return 0;
+}
+
+/* A folder in Hugging Face's layout is known by its config.json. */
+static const char *file_of(const struct engine_load *spec)
+{
+    return strcmp(spec->file, "config.json") == 0 ? "." : spec->file;
 }
 
 static int open_weights(struct engine_model *m, const struct engine_load *spec, struct error *err)
 {
     struct model_desc *d = NULL;
-    int rc = model_desc_open(spec->dir_fd, spec->file, &d, err);
+    int rc = model_desc_open(spec->dir_fd, file_of(spec), &d, err);
     if (rc < 0)
         return rc;
-    rc = check_desc(d, err);
+    d->quantize = m->options.quantize;
+    d->mix = m->options.mix;
+    rc = choose_face(m, d, err);
     if (rc == 0)
         rc = tokenizer_create(&d->tokenizer, &m->tokenizer, err);
     if (rc == 0)
@@ -131,6 +170,7 @@ static void describe(struct engine_model *m)
     m->contract = (struct engine_contract){.face = ENGINE_TOKEN,
                                            .platform = "inferd_llm",
                                            .context_tokens = m->n_ctx,
+                                           .embedding_dims = m->embeds ? m->weights->h->n_embd : 0,
                                            .description = m->weights->desc->name,
                                            .devices = m->devices};
     LOG(m->log, LOG_INFO, "llm_ready", LOG_S("model", m->name), LOG_S("arch", m->weights->h->arch), LOG_U("context", m->n_ctx),
@@ -163,6 +203,7 @@ static void unload(struct engine_model *m)
     free(m->item_requests);
     free(m->item_last);
     free(m->logits_copy);
+    free(m->block_ids);
     free(m->eog);
     buf_release(&m->text);
     os_cond_release(&m->wake);
@@ -184,9 +225,9 @@ static int build(struct engine_model *m, const struct engine_load *spec, struct 
     if (rc == 0)
         rc = collect_eog(m, err);
     if (rc == 0)
-        rc = create_scheduler(m, err);
+        rc = m->embeds ? create_encoder(m, err) : create_scheduler(m, err);
     if (rc == 0) {
-        m->forward_config = config_for(&m->options, m->n_ctx, m->n_blocks);
+        m->forward_config = config_for(&m->options, m->embeds, m->n_ctx, m->n_blocks);
         rc = forward_create(m->weights, m->team, &m->forward_config, &m->forward, err);
     }
     if (rc < 0)
@@ -227,10 +268,16 @@ static int estimate(struct engine *e, const struct engine_load *spec, uint64_t *
     (void)e;
     struct model_desc *d = NULL;
     size_t packed, other;
-    int rc = model_desc_open(spec->dir_fd, spec->file, &d, err);
+    int rc = model_desc_open(spec->dir_fd, file_of(spec), &d, err);
     if (rc < 0)
         return rc;
-    if (llm_model_bytes(d, &packed, &other))
+    struct llm_options o;
+    rc = llm_options_read(spec->options, spec->n_options, &o, err);
+    d->quantize = rc == 0 && o.quantize;
+    d->mix = o.mix;
+    if (rc < 0)
+        *bytes = 0;
+    else if (llm_model_bytes(d, &packed, &other))
         *bytes = (uint64_t)packed + other;
     else
         rc = error_set(err, STATUS_INVALID, "a matrix of the model has a shape or type that can't be packed");
@@ -341,7 +388,7 @@ static void progress(const struct engine_model *m, uint64_t *steps, bool *busy)
 
 const struct engine_ops engine_llm = {
     .name = "llm",
-    .files = (const char *const[]){"model.gguf", NULL},
+    .files = (const char *const[]){"model.gguf", "config.json", NULL},
     .estimate = estimate,
     .load = load,
     .unload = unload,

@@ -29,6 +29,10 @@ struct llm_options {
     uint64_t max_seqs, max_waiting, max_step_tok, target_step_ms;
     uint64_t max_adapters, max_adapter_rank, adapter_bytes;
     char kernels[16]; /* "": the best */
+    bool quantize;    /* matrices that are stored in floats, as `mix` says */
+    enum quant_mix mix;
+    bool has_pooling; /* the file's word on it is overruled */
+    enum llm_pooling pooling;
 };
 
 /* Defaults, then what `options` say. INVALID names the option, its value and what is accepted; keys that aren't ours are left alone. */
@@ -93,6 +97,8 @@ struct request {
     _Atomic bool cancelled;
     bool forked;                  /* the other choices have been started from the first */
     struct lora_adapter *adapter; /* NULL: the base; held until the request is destroyed */
+    bool embed;
+    float *pooled; /* [n_embd] of a request with embed */
     struct arena arena;
     struct choice *choices; /* [params.n] */
 };
@@ -103,6 +109,20 @@ void request_destroy(struct request *r); /* NULL accepted; no choice may be with
 /* Remember a token of `c` until its text is given. False: out of memory. */
 bool choice_add_pending(struct choice *c, const struct sampler_output *o);
 struct token_usage request_usage(const struct request *r);
+
+/* ---- encoder.c: models that give embeddings ---- */
+
+/* One step of such a model, on the step thread: as many whole requests as fit, computed together; each gets its final event. */
+void llm_encoder_step(struct engine_model *m);
+/* Blocks of the KV pool that such a model's steps can use at most, for sequences of up to n_ctx. */
+uint64_t llm_encoder_blocks(const struct llm_options *o, uint64_t n_ctx);
+
+/* ---- loop.c: for encoder.c ---- */
+
+/* The final event; `r` is gone afterwards. */
+void llm_finish(struct engine_model *m, struct request *r, struct token_event ev);
+/* `r` begins to run. */
+void llm_start_request(struct engine_model *m, struct request *r, uint64_t now);
 
 /* ---- the model ---- */
 
@@ -126,6 +146,7 @@ struct engine_model {
     size_t kv_bytes, buffer_bytes;
     uint64_t hash_seed;
     uint32_t n_ctx, n_blocks;
+    bool embeds;  /* gives embeddings: no scheduler, no sampler */
     int32_t *eog; /* all end-of-generation ids of the vocabulary */
     size_t n_eog;
 
@@ -149,6 +170,7 @@ struct engine_model {
     struct request **item_requests; /* [max_seqs]: compared, never followed */
     bool *item_last;                /* [max_seqs] */
     float *logits_copy;             /* [n_vocab]: choices that share a first distribution */
+    uint32_t *block_ids;            /* [n_blocks]: 0, 1, 2, ...: tables of a step that embeds */
     struct buf text;                /* of one event */
 };
 

@@ -269,7 +269,7 @@ static void layer(const struct run *r)
     if (h->post_norms)
         norm_behind(r, l->attn_post_norm, l->attn_post_norm_b, true);
     else if (h->norm_after)
-        norm_behind(r, l->attn_norm, l->attn_norm_b, false);
+        norm_behind(r, l->attn_post_norm, l->attn_post_norm_b, false);
     block_input(r, l->ffn_norm, l->ffn_norm_b); /* the same columns as the norm before: no barrier between */
     team_barrier(r->t, r->member);
     feed_forward(r);
@@ -278,7 +278,7 @@ static void layer(const struct run *r)
     if (h->post_norms)
         norm_behind(r, l->ffn_post_norm, l->ffn_post_norm_b, true);
     else if (h->norm_after)
-        norm_behind(r, l->ffn_norm, l->ffn_norm_b, false);
+        norm_behind(r, l->ffn_post_norm, l->ffn_post_norm_b, false);
 }
 
 /* ---- ends ---- */
@@ -290,6 +290,7 @@ static void embed(const struct run *r)
     for (forward__my_columns(r, f->n_col, &c, &end); c < end; c++) {
         float *x = f->x + (size_t)c * f->h->n_embd;
         llm_model_embed(f->m, f->columns[c].token, x);
+        llm_model_add_position(f->m, f->columns[c].pos, x, f->scratch[r->member].norm);
         if (f->m->embd_norm) {
             struct norm_args n = norm_of(r, f->m->embd_norm, f->m->embd_norm_b);
             f->k->norm(x, f->h->n_embd, &n, NULL, x);

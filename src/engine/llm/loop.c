@@ -38,8 +38,7 @@ static void count_end(struct engine_model *m, const struct request *r, const str
     llm_observe_seconds(&s->e2e_s, os_monotonic_ns() - r->arrived_ns);
 }
 
-/* The final event; `r` is gone afterwards. */
-static void finish(struct engine_model *m, struct request *r, struct token_event ev)
+void llm_finish(struct engine_model *m, struct request *r, struct token_event ev)
 {
     for (uint32_t i = 0; i < r->params.n; i++)
         leave_scheduler(m, &r->choices[i]);
@@ -48,8 +47,10 @@ static void finish(struct engine_model *m, struct request *r, struct token_event
     list_remove(&r->link);
     m->n_unstarted -= r->started_ns == 0;
     count_end(m, r, &ev);
-    step_stats(m->step, &m->stats.step); /* whoever gets the event sees the blocks given back */
-    blocks_stats(m->blocks, &m->stats.blocks);
+    if (!m->embeds) { /* whoever gets the event sees the blocks given back */
+        step_stats(m->step, &m->stats.step);
+        blocks_stats(m->blocks, &m->stats.blocks);
+    }
     os_mutex_unlock(&m->lock);
     deliver(r, &ev);
     request_destroy(r);
@@ -58,12 +59,12 @@ static void finish(struct engine_model *m, struct request *r, struct token_event
 
 static void fail(struct engine_model *m, struct request *r, int status, const char *text)
 {
-    finish(m, r, (struct token_event){.kind = TOKEN_EVENT_FAILED, .status = status, .error = text});
+    llm_finish(m, r, (struct token_event){.kind = TOKEN_EVENT_FAILED, .status = status, .error = text});
 }
 
 static void cancel(struct engine_model *m, struct request *r)
 {
-    finish(m, r, (struct token_event){.kind = TOKEN_EVENT_DONE, .finish = TOKEN_FINISH_CANCELLED});
+    llm_finish(m, r, (struct token_event){.kind = TOKEN_EVENT_DONE, .finish = TOKEN_FINISH_CANCELLED});
 }
 
 /* Requests that were cancelled or are late. Only this thread changes `live`, so it may be read without the lock. */
@@ -91,7 +92,7 @@ static void admit(struct engine_model *m, struct list *fresh)
         list_remove(&r->link);
         list_push_back(&m->live, &r->link);
         os_mutex_unlock(&m->lock);
-        if (step_admit(m->step, &r->choices[0].seq, &err) < 0)
+        if (!m->embeds && step_admit(m->step, &r->choices[0].seq, &err) < 0)
             fail(m, r, err.code, err.text);
     }
 }
@@ -156,7 +157,7 @@ static bool end_choice(struct engine_model *m, struct choice *c, enum token_fini
     deliver_text(m, c, why, stop);
     if (--r->n_open > 0)
         return true;
-    finish(m, r, (struct token_event){.kind = TOKEN_EVENT_DONE, .choice = c->index, .finish = why, .stop = stop});
+    llm_finish(m, r, (struct token_event){.kind = TOKEN_EVENT_DONE, .choice = c->index, .finish = why, .stop = stop});
     return false;
 }
 
@@ -278,7 +279,7 @@ static bool sample_item(struct engine_model *m, struct choice *c, float *logits)
 
 /* ---- the step ---- */
 
-static void start_request(struct engine_model *m, struct request *r, uint64_t now)
+void llm_start_request(struct engine_model *m, struct request *r, uint64_t now)
 {
     r->started_ns = now;
     os_mutex_lock(&m->lock);
@@ -295,7 +296,7 @@ static uint32_t lay_items(struct engine_model *m, const struct step_plan *plan, 
         const struct step_item *it = &plan->items[i];
         struct choice *c = CONTAINER_OF(it->seq, struct choice, seq);
         if (!c->request->started_ns)
-            start_request(m, c->request, now);
+            llm_start_request(m, c->request, now);
         m->item_choices[i] = c;
         m->item_requests[i] = c->request;
         m->item_last[i] = it->last;
@@ -359,7 +360,10 @@ void llm_loop(void *engine_model)
     struct engine_model *m = engine_model;
     while (take_incoming(m)) {
         sweep(m, os_monotonic_ns());
-        run_step(m);
+        if (m->embeds)
+            llm_encoder_step(m);
+        else
+            run_step(m);
     }
     close_all(m);
 }

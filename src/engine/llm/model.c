@@ -1,9 +1,13 @@
 /* model.c: from a model description to packed weights.
  *
  * A list of jobs (one a matrix) is laid out first, so that the size is known before anything is allocated; then the strips of all
- * matrices are packed by the team, taken from one shared counter in chunks. */
+ * matrices are packed by the team, taken from one shared counter in chunks. A matrix that is quantised on the way gets its type from the
+ * same rules as a file that `inferd quantize` writes, and its rows the same bytes, a chunk at a time. */
 #include "engine/llm/model.h"
 
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,10 +17,12 @@
 #include "os/pages.h"
 
 #define STRIPS_A_TAKE 8
+#define NO_LAYER      UINT32_MAX
 
 struct job {
     struct matrix *m;
     const struct llm_weight *w;
+    const char *name;
     uint32_t first_chunk; /* in the shared list */
 };
 
@@ -28,41 +34,59 @@ struct packing {
     size_t bytes;
     bool failed; /* a layout was refused */
     const char *bad;
+    const struct model_desc *d;
+    _Atomic(const struct job *) not_finite; /* a job whose values can't be quantised */
+    _Atomic bool no_memory;
 };
 
 /* ---- layout ---- */
 
-static void add_matrix(struct packing *p, struct matrix *m, const struct llm_weight *w, const char *name)
+/* `name`: as in GGUF, without the layer; NO_LAYER for the output. */
+static enum weight_type packed_type(const struct model_desc *d, const struct llm_weight *w, const char *name, uint32_t layer)
+{
+    char full[64];
+    struct quant_model m = {d->h.n_layer, d->h.n_head, d->h.n_head_kv, d->h.tied_output};
+    if (!d->quantize || (w->type != WEIGHT_F32 && w->type != WEIGHT_F16 && w->type != WEIGHT_BF16))
+        return w->type;
+    if (layer == NO_LAYER)
+        snprintf(full, sizeof full, "%s.weight", d->h.tied_output ? "token_embd" : name);
+    else
+        snprintf(full, sizeof full, "blk.%u.%s.weight", layer, name);
+    return quant_mix_type(d->mix, &m, str_of(full), 2, w->cols, w->type);
+}
+
+static void add_matrix(struct packing *p, struct matrix *m, const struct llm_weight *w, const char *name, uint32_t layer)
 {
     size_t bytes;
     if (!w->data || p->failed)
         return;
-    if (!matrix_layout(w->type, w->rows, w->cols, m) || p->n_jobs == p->cap ||
+    if (!matrix_layout(packed_type(p->d, w, name, layer), w->rows, w->cols, m) || p->n_jobs == p->cap ||
         !size_align(matrix_bytes(m), KERNEL_ALIGN, &bytes) || !size_add(p->bytes, bytes, &p->bytes)) {
         p->failed = true;
         p->bad = name;
         return;
     }
-    p->jobs[p->n_jobs++] = (struct job){m, w, p->n_chunks};
+    p->jobs[p->n_jobs++] = (struct job){m, w, name, p->n_chunks};
     p->n_chunks += (m->strips + STRIPS_A_TAKE - 1) / STRIPS_A_TAKE;
 }
 
-static void add_layer(struct packing *p, struct llm_layer *l, const struct llm_layer_desc *d)
+static void add_layer(struct packing *p, struct llm_layer *l, const struct llm_layer_desc *d, uint32_t layer)
 {
-    add_matrix(p, &l->wq, &d->wq, "attn_q");
-    add_matrix(p, &l->wk, &d->wk, "attn_k");
-    add_matrix(p, &l->wv, &d->wv, "attn_v");
-    add_matrix(p, &l->wo, &d->wo, "attn_output");
-    add_matrix(p, &l->gate, &d->gate, "ffn_gate");
-    add_matrix(p, &l->up, &d->up, "ffn_up");
-    add_matrix(p, &l->down, &d->down, "ffn_down");
+    add_matrix(p, &l->wq, &d->wq, "attn_q", layer);
+    add_matrix(p, &l->wk, &d->wk, "attn_k", layer);
+    add_matrix(p, &l->wv, &d->wv, "attn_v", layer);
+    add_matrix(p, &l->wo, &d->wo, "attn_output", layer);
+    add_matrix(p, &l->gate, &d->gate, "ffn_gate", layer);
+    add_matrix(p, &l->up, &d->up, "ffn_up", layer);
+    add_matrix(p, &l->down, &d->down, "ffn_down", layer);
 }
 
 static void add_all(struct packing *p, const struct model_desc *d, struct llm_layer *layers, struct matrix *output)
 {
+    p->d = d;
     for (uint32_t i = 0; i < d->h.n_layer; i++)
-        add_layer(p, &layers[i], &d->layers[i]);
-    add_matrix(p, output, d->h.tied_output ? &d->token_embd : &d->output, "output");
+        add_layer(p, &layers[i], &d->layers[i], i);
+    add_matrix(p, output, d->h.tied_output ? &d->token_embd : &d->output, "output", NO_LAYER);
 }
 
 #define MATRICES_A_LAYER 7
@@ -153,9 +177,43 @@ static bool all_vectors(struct llm_model *m)
 
 /* ---- packing ---- */
 
+/* Rows of `j` from row0 on, quantised into rows[n][to_bytes]. False: a value is not finite. */
+static bool quantise_rows(const struct packing *p, const struct job *j, uint32_t row0, uint32_t n, float *row, uint8_t *rows)
+{
+    size_t from = j->w->bytes / j->w->rows, to = matrix_row_bytes(j->m), cols = j->w->cols;
+    for (uint32_t i = 0; i < n; i++) {
+        p->k->dequant_row(j->w->type, j->w->data + (size_t)(row0 + i) * from, cols, row);
+        for (size_t c = 0; c < cols; c++)
+            if (!isfinite(row[c]))
+                return false;
+        quant_row(j->m->type, row, cols, rows + i * to);
+    }
+    return true;
+}
+
+/* Strips [strip, end) of a matrix whose stored type is not the one it is packed in. */
+static void pack_quantised(struct packing *p, const struct job *j, uint32_t strip, uint32_t end)
+{
+    struct matrix part = *j->m;
+    uint32_t row0 = strip * KERNEL_STRIP_ROWS;
+    part.data += (size_t)strip * part.strip_bytes;
+    part.strips = end - strip;
+    part.rows = MIN_OF(part.strips * KERNEL_STRIP_ROWS, j->m->rows - row0);
+    float *row = malloc((size_t)part.cols * sizeof *row);
+    uint8_t *rows = malloc(part.rows * matrix_row_bytes(&part));
+    if (!row || !rows)
+        atomic_store(&p->no_memory, true);
+    else if (!quantise_rows(p, j, row0, part.rows, row, rows))
+        atomic_store(&p->not_finite, j);
+    else
+        p->k->pack(&part, rows, 0, part.strips);
+    free(row);
+    free(rows);
+}
+
 static void pack_member(void *arg, uint32_t member, struct team *t)
 {
-    const struct packing *p = arg;
+    struct packing *p = arg;
     (void)member;
     for (uint32_t c; (c = team_take(t, p->n_chunks)) != UINT32_MAX;) {
         size_t lo = 0, hi = p->n_jobs; /* the last job that starts at or before chunk c */
@@ -165,7 +223,11 @@ static void pack_member(void *arg, uint32_t member, struct team *t)
         }
         const struct job *j = &p->jobs[lo];
         uint32_t strip = (c - j->first_chunk) * STRIPS_A_TAKE;
-        p->k->pack(j->m, j->w->data, strip, MIN_OF(strip + STRIPS_A_TAKE, j->m->strips));
+        uint32_t end = MIN_OF(strip + STRIPS_A_TAKE, j->m->strips);
+        if (j->m->type == j->w->type)
+            p->k->pack(j->m, j->w->data, strip, end);
+        else
+            pack_quantised(p, j, strip, end);
     }
 }
 
@@ -198,6 +260,11 @@ static int pack_all(struct llm_model *m, struct team *team, struct logger *log, 
         LOG(log, LOG_INFO, "weights_packing", LOG_S("model", name), LOG_U("matrices", p.n_jobs), LOG_U("bytes", p.bytes),
             LOG_U("threads", team_size(team)), LOG_S("kernels", m->k->name));
         team_run(team, pack_member, &p);
+        const struct job *bad = atomic_load(&p.not_finite);
+        if (bad)
+            rc = error_set(err, STATUS_INVALID, "a matrix %s holds a value that is not a finite number", bad->name);
+        else if (atomic_load(&p.no_memory))
+            rc = error_set(err, STATUS_NOMEM, "no memory to quantise the weights");
     }
     free(p.jobs);
     return rc;
@@ -252,4 +319,14 @@ void llm_model_embed(const struct llm_model *m, int32_t id, float *x)
         m->k->scale(x, n, m->h->embd_scale);
     if (m->token_types0)
         m->k->add(x, m->token_types0, n);
+}
+
+void llm_model_add_position(const struct llm_model *m, uint32_t pos, float *x, float *tmp)
+{
+    const struct llm_weight *w = &m->desc->pos_embd;
+    if (!w->data)
+        return;
+    ASSERT(pos < w->rows);
+    m->k->dequant_row(w->type, w->data + (size_t)pos * (w->bytes / w->rows), m->h->n_embd, tmp);
+    m->k->add(x, tmp, m->h->n_embd);
 }

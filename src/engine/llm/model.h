@@ -55,5 +55,7 @@ void llm_model_destroy(struct llm_model *m); /* NULL accepted */
 
 /* The embedding of `id` times embd_scale into x[n_embd]. */
 void llm_model_embed(const struct llm_model *m, int32_t id, float *x);
+/* Add the embedding of position `pos` where the model has such a table; tmp[n_embd] is scratch. */
+void llm_model_add_position(const struct llm_model *m, uint32_t pos, float *x, float *tmp);
 
 #endif

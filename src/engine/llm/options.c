@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "engine/llm/engine_priv.h"
 
-enum kind { U64, BYTES, SHARE, KV_TYPE, KERNELS };
+enum kind { U64, BYTES, SHARE, KV_TYPE, KERNELS, POOLING, QUANTIZE };
 
 static const struct row {
     const char *name;
@@ -28,6 +28,9 @@ static const struct row {
     {"max_adapter_rank", U64, AT(max_adapter_rank), 1, 4096, "1 to 4096"},
     {"adapter_memory", BYTES, AT(adapter_bytes), 0, UINT64_MAX, "a size like 512MiB"},
     {"kernels", KERNELS, AT(kernels), 0, 0, "a kernel table that this CPU can run: ref, avx2, avx512"},
+    {"quantize", QUANTIZE, AT(mix), 0, 0,
+     "none, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k"},
+    {"pooling", POOLING, AT(pooling), 0, 0, "mean, cls or last"},
 #undef AT
 };
 
@@ -35,6 +38,19 @@ static bool read_kv_type(struct str v, enum kv_type *out)
 {
     *out = str_eqz(v, "f16") ? KV_F16 : str_eqz(v, "bf16") ? KV_BF16 : KV_Q8;
     return *out != KV_Q8 || str_eqz(v, "q8_0");
+}
+
+static bool read_quantize(struct str v, struct llm_options *o)
+{
+    o->quantize = !str_eqz(v, "none");
+    return !o->quantize || quant_mix_parse(v, &o->mix);
+}
+
+static bool read_pooling(struct str v, struct llm_options *o)
+{
+    o->has_pooling = true;
+    o->pooling = str_eqz(v, "mean") ? LLM_POOL_MEAN : str_eqz(v, "cls") ? LLM_POOL_CLS : LLM_POOL_LAST;
+    return o->pooling != LLM_POOL_LAST || str_eqz(v, "last");
 }
 
 static bool read_kernels(struct str v, char out[16])
@@ -62,6 +78,10 @@ static bool read_value(const struct row *row, struct str v, struct llm_options *
         return read_kv_type(v, to);
     case KERNELS:
         return read_kernels(v, to);
+    case QUANTIZE:
+        return read_quantize(v, o);
+    case POOLING:
+        return read_pooling(v, o);
     }
     return false;
 }

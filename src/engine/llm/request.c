@@ -16,8 +16,6 @@
 static int check_supported(const struct token_request *in, struct error *err)
 {
     const struct token_params *p = &in->params;
-    if (in->embed)
-        return error_set(err, STATUS_UNIMPLEMENTED, "embeddings are not supported by this model");
     if (p->grammar_kind.n)
         return error_set(err, STATUS_UNIMPLEMENTED, "constrained output (%.*s) is not supported", STR_ARG(p->grammar_kind));
     if (p->best_of > p->n)
@@ -43,7 +41,10 @@ static int check_prompt(const struct engine_model *m, const struct token_request
 {
     if (!in->n_prompt)
         return error_set(err, STATUS_INVALID, "the prompt has no tokens");
-    if (in->n_prompt >= m->n_ctx)
+    if (in->embed && in->n_prompt > m->n_ctx)
+        return error_set(err, STATUS_INVALID, "this model's context length is %u tokens, but the text has %zu", m->n_ctx,
+                         in->n_prompt);
+    if (!in->embed && in->n_prompt >= m->n_ctx)
         return error_set(err, STATUS_INVALID,
                          "this model's context length is %u tokens, but the prompt has %zu: shorten it so that at least one "
                          "token can be generated",
@@ -57,6 +58,14 @@ static int check_prompt(const struct engine_model *m, const struct token_request
 
 static int check(const struct engine_model *m, const struct token_request *in, struct error *err)
 {
+    if (in->embed != m->embeds)
+        return error_set(err, STATUS_UNIMPLEMENTED,
+                         m->embeds ? "this model gives embeddings; it generates no text"
+                                   : "this model generates text; it gives no embeddings");
+    if (in->priority < 0)
+        return error_set(err, STATUS_INVALID, "priority is %d; accepted: 0 (most urgent) and above", in->priority);
+    if (in->embed)
+        return check_prompt(m, in, err);
     int rc = sampler_params_check(&in->params, m->weights->h->n_vocab, err);
     if (rc == 0)
         rc = check_supported(in, err);
@@ -65,8 +74,6 @@ static int check(const struct engine_model *m, const struct token_request *in, s
     if (rc == 0 && (in->params.n > m->options.max_seqs))
         rc = error_set(err, STATUS_INVALID, "n is %u; this model runs at most %llu sequences at once", in->params.n,
                        (unsigned long long)m->options.max_seqs);
-    if (rc == 0 && in->priority < 0)
-        rc = error_set(err, STATUS_INVALID, "priority is %d; accepted: 0 (most urgent) and above", in->priority);
     return rc ? rc : check_prompt(m, in, err);
 }
 
@@ -210,6 +217,24 @@ static bool fill(struct request *r, const struct token_request *in)
     return r->choices != NULL;
 }
 
+/* One choice, which only holds the text. */
+static bool fill_embed(struct request *r, const struct token_request *in)
+{
+    r->params = (struct token_params){.n = 1, .logprobs = -1};
+    r->choices = calloc(1, sizeof *r->choices);
+    if (!r->choices)
+        return false;
+    struct choice *c = &r->choices[0];
+    c->request = r;
+    c->tokens = calloc(in->n_prompt, sizeof *c->tokens);
+    r->pooled = arena_array(&r->arena, r->model->weights->h->n_embd, sizeof *r->pooled);
+    if (!c->tokens || !r->pooled)
+        return false;
+    memcpy(c->tokens, in->prompt, in->n_prompt * sizeof *c->tokens);
+    c->seq = (struct step_seq){.tokens = c->tokens, .n_tok = (uint32_t)in->n_prompt, .priority = (uint32_t)in->priority};
+    return true;
+}
+
 int request_create(struct engine_model *m, const struct token_request *in, struct request **out, struct error *err)
 {
     int rc = check(m, in, err);
@@ -232,10 +257,11 @@ int request_create(struct engine_model *m, const struct token_request *in, struc
     r->deadline_ns = in->deadline_ns;
     r->arrived_ns = os_monotonic_ns();
     r->n_prompt = (uint32_t)in->n_prompt;
-    r->n_open = in->params.n;
+    r->n_open = in->embed ? 1 : in->params.n;
+    r->embed = in->embed;
     r->on_event = in->on_event;
     r->ctx = in->ctx;
-    if (!fill(r, in)) {
+    if (!(in->embed ? fill_embed(r, in) : fill(r, in))) {
         request_destroy(r);
         return error_set(err, STATUS_NOMEM, "no memory for the request");
     }

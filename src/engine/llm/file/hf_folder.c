@@ -68,7 +68,19 @@ static bool is_baggage(struct str name)
     return str_starts(name, STR("cls.predictions.")) || str_starts(name, STR("cls.seq_relationship."));
 }
 
-static int add_tensor(const struct safetensors_tensor *x, struct desc_tensors *list, struct error *err)
+/* A decoder that was saved without its head, as embedding models are, lacks the prefix of the whole model. */
+static int name_as_whole(struct desc_tensor *t, struct arena *a, struct error *err)
+{
+    if (!str_starts(t->name, STR("layers.")) && !str_eqz(t->name, "embed_tokens.weight") && !str_eqz(t->name, "norm.weight"))
+        return 0;
+    char *p = arena_printf(a, "model.%.*s", STR_ARG(t->name));
+    if (!p)
+        return error_set(err, STATUS_NOMEM, "out of memory while listing a model's tensors");
+    t->name = str_of(p);
+    return 0;
+}
+
+static int add_tensor(const struct safetensors_tensor *x, struct desc_tensors *list, struct arena *a, struct error *err)
 {
     struct desc_tensor t = {.name = x->name, .data = x->data, .bytes = x->bytes, .n_dims = x->n_dims, .dims = {1, 1, 1, 1}};
     if (is_baggage(x->name))
@@ -83,8 +95,9 @@ static int add_tensor(const struct safetensors_tensor *x, struct desc_tensors *l
         t.dims[i] = x->shape[x->n_dims - 1 - i];
     if (str_starts(t.name, STR("bert."))) /* a checkpoint with a head over the encoder */
         t.name.p += 5, t.name.n -= 5;
+    int rc = name_as_whole(&t, a, err);
     list->v[list->n++] = t;
-    return 0;
+    return rc;
 }
 
 int hf__list_safetensors(const struct os_map *map, struct arena *a, struct desc_tensors *t, size_t *cap, struct error *err)
@@ -104,7 +117,7 @@ int hf__list_safetensors(const struct os_map *map, struct arena *a, struct desc_
         *cap = more;
     }
     for (size_t i = 0; rc == 0 && i < st.n; i++)
-        rc = add_tensor(&st.v[i], t, err);
+        rc = add_tensor(&st.v[i], t, a, err);
     return rc;
 }
 
@@ -227,6 +240,8 @@ int desc__read_folder(int dir_fd, struct model_desc *d, struct error *err)
     if (rc < 0)
         rc = error_prefix(err, "config.json");
     if (rc == 0)
+        rc = hf__read_pooling(f.fd, d, err);
+    if (rc == 0)
         rc = read_text(&f, config.root);
     if (rc == 0)
         rc = read_weights(&f);
@@ -234,7 +249,7 @@ int desc__read_folder(int dir_fd, struct model_desc *d, struct error *err)
         apply_tie(&f, &c);
         rc = desc__bind(c.arch, d, &f.tensors, err);
     }
-    if (rc == 0 && d->h.causal && !c.tied && d->h.tied_output)
+    if (rc == 0 && d->h.causal && d->h.pooling == LLM_POOL_NONE && !c.tied && d->h.tied_output)
         rc = error_set(err, STATUS_INVALID, "the tensor \"lm_head.weight\" is missing and \"tie_word_embeddings\" is not true");
     json_release(&config);
     desc__tensors_release(&f.tensors);

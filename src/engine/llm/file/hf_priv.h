@@ -21,6 +21,8 @@ int hf__read_eos(yyjson_val *root, struct model_desc *d, struct error *err) MUST
  * forward pass reads (buffers that follow from the configuration, heads of pre-training) is left out. */
 int hf__list_safetensors(const struct os_map *map, struct arena *a, struct desc_tensors *t, size_t *cap,
                          struct error *err) MUST_CHECK;
+/* modules.json of sentence-transformers, where there is one -> d->h.pooling, d->h.embd_normalize. */
+int hf__read_pooling(int dir_fd, struct model_desc *d, struct error *err) MUST_CHECK;
 /* Parse the JSON file `name`; with JSON_OPTIONAL an absent one is fine (j->doc stays NULL). */
 int hf__read_json(int dir_fd, const char *name, enum json_need need, struct json *j, struct error *err) MUST_CHECK;
 

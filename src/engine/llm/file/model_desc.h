@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "engine/llm/file/quant_mix.h"
 #include "engine/llm/file/weight_type.h"
 #include "text/tokenizer.h"
 
@@ -86,6 +87,8 @@ struct model_desc {
     float temperature, top_p, min_p, repetition_penalty;
     int32_t top_k;
     uint64_t weight_bytes; /* sum over all tensors as stored */
+    bool quantize;         /* set by who opened it: matrices in F32, F16 and BF16 are packed as `mix` says */
+    enum quant_mix mix;
     struct arena arena;
     void *maps; /* the mapped files; file/'s own */
 };

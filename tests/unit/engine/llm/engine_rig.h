@@ -96,17 +96,20 @@ static inline void answer_wait(struct answer *a)
     os_mutex_unlock(&a->lock);
 }
 
-/* Load TEST_DATA/llm/<file> with options "key", "value", ..., NULL. */
+/* Load TEST_DATA/llm/<file> (or <folder>/<file>) with options "key", "value", ..., NULL. */
 static inline struct engine_model *rig_load(const char *file, const char *const *options)
 {
     struct engine_option list[8];
-    struct engine_load spec = {.name = "tiny", .version = "1", .file = file, .options = list};
+    const char *slash = strchr(file, '/');
+    struct engine_load spec = {.name = "tiny", .version = "1", .file = slash ? slash + 1 : file, .options = list};
+    char dir[512];
     struct engine_model *m = NULL;
     struct error err = {0};
     for (; options && options[spec.n_options * 2]; spec.n_options++)
         list[spec.n_options] =
             (struct engine_option){str_of(options[spec.n_options * 2]), str_of(options[spec.n_options * 2 + 1])};
-    assert_int_equal(0, os_dir_open(TEST_DATA "/llm", &spec.dir_fd, &err));
+    snprintf(dir, sizeof dir, TEST_DATA "/llm/%.*s", slash ? (int)(slash - file) : 0, file);
+    assert_int_equal(0, os_dir_open(dir, &spec.dir_fd, &err));
     int rc = engine_llm.load(NULL, &spec, &m, &err);
     os_close(spec.dir_fd);
     if (rc)

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "model/harness.h"
+#include "model/version_priv.h"
 
 static int setup(void **state)
 {
@@ -76,6 +77,16 @@ static bool both_ended(void *arg)
     return w[0].ended && w[1].ended;
 }
 
+/* Its instance sleeps: only then is there anybody to wake. */
+static bool is_asleep(void *version)
+{
+    struct model_version *v = version;
+    os_mutex_lock(&v->lock);
+    bool idle = v->idle == 1;
+    os_mutex_unlock(&v->lock);
+    return idle;
+}
+
 static void notes_and_bursts(void **state)
 {
     struct world *w = *state;
@@ -93,6 +104,8 @@ static void notes_and_bursts(void **state)
     for (int i = 0; i < 4; i++) {
         int32_t v = i;
         assert_int_equal(call_init(&calls[i], w->r, "m", ""), 0);
+        if (!i)
+            until(is_asleep, calls[i].inf.version, "an idle instance");
         calls[i].inf.waker = &wakers[i / 2].waker;
         call_column(&calls[i], "X", &v, 1);
         assert_int_equal(infer_submit(&calls[i].inf, &later, &calls[i].inf.error), 0);

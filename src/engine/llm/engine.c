@@ -20,7 +20,7 @@
 static struct forward_config config_for(const struct llm_options *o, bool embeds, uint32_t n_ctx, uint32_t n_blocks)
 {
     return (struct forward_config){.max_tok = (uint32_t)o->max_step_tok,
-                                   .max_logits = embeds ? 0 : (uint32_t)o->max_seqs,
+                                   .max_logits = embeds ? 0 : (uint32_t)o->max_seqs + (o->speculation ? SPEC_COLS_MAX : 0),
                                    .hidden = embeds,
                                    .n_blocks = n_blocks,
                                    .n_ctx = n_ctx,
@@ -100,11 +100,15 @@ static int create_scheduler(struct engine_model *m, struct error *err)
     m->items = calloc(seqs, sizeof *m->items);
     m->item_choices = calloc(seqs, sizeof *m->item_choices);
     m->item_requests = calloc(seqs, sizeof *m->item_requests);
-    m->item_last = calloc(seqs, sizeof *m->item_last);
+    m->item_logits = calloc(seqs, sizeof *m->item_logits);
+    m->wants = calloc(SPEC_COLS_MAX, sizeof *m->wants);
+    m->guessers = calloc(SPEC_COLS_MAX, sizeof *m->guessers);
+    m->draft_jobs = calloc(SPEC_COLS_MAX, sizeof *m->draft_jobs);
+    spec_gate_init(&m->gate);
     m->logits_copy = calloc(m->weights->h->n_vocab, sizeof *m->logits_copy);
     buf_init(&m->text);
-    if (!m->step || !m->sampler || !m->items || !m->item_choices || !m->item_requests || !m->item_last || !m->logits_copy ||
-        !buf_reserve(&m->text, 4096))
+    if (!m->step || !m->sampler || !m->items || !m->item_choices || !m->item_requests || !m->item_logits || !m->wants ||
+        !m->guessers || !m->draft_jobs || !m->logits_copy || !buf_reserve(&m->text, 4096))
         return error_set(err, STATUS_NOMEM, "no memory for the model's scheduler");
     blocks_stats(m->blocks, &m->stats.blocks);
     return 0;
@@ -194,6 +198,7 @@ static void unload(struct engine_model *m)
     step_destroy(m->step);
     blocks_destroy(m->blocks);
     sampler_destroy(m->sampler);
+    draft_destroy(m->draft);
     forward_destroy(m->forward);
     llm_model_destroy(m->weights);
     tokenizer_destroy(m->tokenizer);
@@ -201,7 +206,10 @@ static void unload(struct engine_model *m)
     free(m->items);
     free(m->item_choices);
     free(m->item_requests);
-    free(m->item_last);
+    free(m->item_logits);
+    free(m->wants);
+    free(m->guessers);
+    free(m->draft_jobs);
     free(m->logits_copy);
     free(m->block_ids);
     free(m->eog);
@@ -209,6 +217,20 @@ static void unload(struct engine_model *m)
     os_cond_release(&m->wake);
     os_mutex_release(&m->lock);
     free(m);
+}
+
+static int create_draft(struct engine_model *m, const struct engine_load *spec, struct error *err)
+{
+    struct draft_config c = {.kernels = m->weights->k,
+                             .team = m->team,
+                             .tokenizer = m->tokenizer,
+                             .n_vocab = m->weights->h->n_vocab,
+                             .n_slots = (uint32_t)MIN_OF(m->options.draft_seqs, m->options.max_seqs),
+                             .n_ctx = m->n_ctx,
+                             .log = m->log};
+    if (m->options.draft_model[0] && m->embeds)
+        return error_set(err, STATUS_INVALID, "option draft_model: this model gives embeddings, there is nothing to guess");
+    return m->options.draft_model[0] ? draft_create(spec->dir_fd, m->options.draft_model, &c, &m->draft, err) : 0;
 }
 
 static int build(struct engine_model *m, const struct engine_load *spec, struct error *err)
@@ -230,6 +252,8 @@ static int build(struct engine_model *m, const struct engine_load *spec, struct 
         m->forward_config = config_for(&m->options, m->embeds, m->n_ctx, m->n_blocks);
         rc = forward_create(m->weights, m->team, &m->forward_config, &m->forward, err);
     }
+    if (rc == 0)
+        rc = create_draft(m, spec, err);
     if (rc < 0)
         return rc;
     describe(m);
@@ -262,26 +286,35 @@ static int load(struct engine *e, const struct engine_load *spec, struct engine_
     return 0;
 }
 
-/* Weights as they will be packed, and a step's buffers at the default sizes. The KV pool is cut to what is left, so it can't be too much. */
-static int estimate(struct engine *e, const struct engine_load *spec, uint64_t *bytes, struct error *err)
+static int estimate_file(const struct llm_options *o, int dir_fd, const char *file, uint64_t *bytes, struct error *err)
 {
-    (void)e;
     struct model_desc *d = NULL;
     size_t packed, other;
-    int rc = model_desc_open(spec->dir_fd, file_of(spec), &d, err);
+    int rc = model_desc_open(dir_fd, file, &d, err);
     if (rc < 0)
         return rc;
-    struct llm_options o;
-    rc = llm_options_read(spec->options, spec->n_options, &o, err);
-    d->quantize = rc == 0 && o.quantize;
-    d->mix = o.mix;
-    if (rc < 0)
-        *bytes = 0;
-    else if (llm_model_bytes(d, &packed, &other))
-        *bytes = (uint64_t)packed + other;
+    d->quantize = o->quantize;
+    d->mix = o->mix;
+    if (llm_model_bytes(d, &packed, &other))
+        *bytes += (uint64_t)packed + other;
     else
         rc = error_set(err, STATUS_INVALID, "a matrix of the model has a shape or type that can't be packed");
     model_desc_release(d);
+    return rc;
+}
+
+/* Weights as they will be packed, the draft model's too. The KV pool is cut to what is left, so it can't be too much. */
+static int estimate(struct engine *e, const struct engine_load *spec, uint64_t *bytes, struct error *err)
+{
+    struct llm_options o;
+    (void)e;
+    *bytes = 0;
+    int rc = llm_options_read(spec->options, spec->n_options, &o, err);
+    if (rc == 0)
+        rc = estimate_file(&o, spec->dir_fd, file_of(spec), bytes, err);
+    o.quantize = false; /* the model's, not the draft's */
+    if (rc == 0 && o.draft_model[0])
+        rc = estimate_file(&o, spec->dir_fd, o.draft_model, bytes, err);
     return rc;
 }
 
@@ -298,6 +331,10 @@ static void memory(const struct engine_model *m, struct engine_memory *out)
     os_mutex_unlock(&mine->lock);
     *out = (struct engine_memory){.weights_bytes = m->weights->bytes + adapters,
                                   .scratch_bytes = (uint64_t)m->kv_bytes + m->buffer_bytes + buffers};
+    if (m->draft) {
+        out->weights_bytes += draft_weight_bytes(m->draft);
+        out->scratch_bytes += draft_scratch_bytes(m->draft);
+    }
 }
 
 /* ---- requests ---- */

@@ -10,15 +10,19 @@
 
 #include "base/arena.h"
 #include "base/list.h"
+#include "engine/llm/draft.h"
 #include "engine/llm/forward.h"
 #include "engine/llm/llm.h"
 #include "engine/llm/lora.h"
 #include "engine/llm/sampler.h"
+#include "engine/llm/spec.h"
 #include "engine/llm/step.h"
 #include "os/thread.h"
 #include "text/stop.h"
 
 /* ---- options.c ---- */
+
+enum llm_speculation { LLM_SPECULATION_OFF, LLM_SPECULATION_LOOKUP, LLM_SPECULATION_DRAFT };
 
 struct llm_options {
     uint64_t threads;        /* 0: what affinity and cgroup allow */
@@ -33,6 +37,9 @@ struct llm_options {
     enum quant_mix mix;
     bool has_pooling; /* the file's word on it is overruled */
     enum llm_pooling pooling;
+    enum llm_speculation speculation;
+    uint64_t speculation_tok, draft_seqs, speculation_always;
+    char draft_model[256]; /* beneath the model's folder; "": none */
 };
 
 /* Defaults, then what `options` say. INVALID names the option, its value and what is accepted; keys that aren't ours are left alone. */
@@ -47,6 +54,11 @@ struct llm_histogram {
     double sum;
 };
 
+/* Guesses: groups of them (one sequence, one step), tokens guessed, tokens that were right. */
+struct llm_speculated {
+    uint64_t drafts, draft_tok, accepted_tok;
+};
+
 /* Guarded by the model's lock. */
 struct llm_stats {
     struct llm_histogram ttft_s, itl_s, e2e_s, queue_s, step_tok;
@@ -54,6 +66,7 @@ struct llm_stats {
     uint64_t finished[TOKEN_FINISH_CANCELLED + 1], failed, rejected;
     struct step_stats step;     /* as of the last step */
     struct blocks_stats blocks; /* likewise */
+    struct llm_speculated speculated;
 };
 
 void llm_observe_seconds(struct llm_histogram *h, uint64_t ns);
@@ -82,6 +95,7 @@ struct choice {
     size_t bytes; /* of output so far */
     uint32_t n_generated;
     uint64_t last_token_ns;
+    struct spec_record record;
 };
 
 struct request {
@@ -168,10 +182,16 @@ struct engine_model {
     struct forward_item *items;     /* [max_seqs] */
     struct choice **item_choices;   /* [max_seqs] */
     struct request **item_requests; /* [max_seqs]: compared, never followed */
-    bool *item_last;                /* [max_seqs] */
+    uint32_t *item_logits;          /* [max_seqs]: rows of logits */
     float *logits_copy;             /* [n_vocab]: choices that share a first distribution */
     uint32_t *block_ids;            /* [n_blocks]: 0, 1, 2, ...: tables of a step that embeds */
     struct buf text;                /* of one event */
+    struct spec_gate gate;
+    struct spec_want *wants;      /* [SPEC_COLS_MAX] */
+    struct choice **guessers;     /* [SPEC_COLS_MAX] */
+    struct draft *draft;          /* NULL: none */
+    struct draft_job *draft_jobs; /* [SPEC_COLS_MAX] */
+    struct llm_speculated speculated;
 };
 
 /* ---- adapters.c ---- */
@@ -191,6 +211,15 @@ int llm_chat_open(struct engine_model *m, struct error *err) MUST_CHECK;
 void llm_chat_close(struct engine_model *m);
 int llm_chat(struct engine_model *m, struct str args, size_t max_tok, int32_t **tokens, size_t *n, struct error *err);
 const struct engine_text *llm_text(const struct engine_model *m);
+
+/* ---- speculate.c: the step thread's ---- */
+
+/* Before a plan: write guesses behind the decodes' tokens and say so in seq.n_draft. */
+void llm_speculate(struct engine_model *m);
+/* Behind a step that was computed whole. */
+void llm_speculation_cost(struct engine_model *m, const struct step_plan *plan, uint64_t step_ns);
+/* Of the n > 0 guesses of `c` in that step the first `right` were right. */
+void llm_speculation_outcome(struct engine_model *m, struct choice *c, uint32_t n, uint32_t right);
 
 /* loop.c: the step thread's body. Ends when m->closing, after a final event for every request. */
 void llm_loop(void *engine_model);

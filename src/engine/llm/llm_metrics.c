@@ -81,6 +81,9 @@ void llm_metrics(const struct engine_model *model, struct buf *out)
     put(out, name, "counter", "kv_evictions_total", s.blocks.evictions);
     put(out, name, "counter", "prefix_queries_tokens_total", s.step.prefix_queries_tok);
     put(out, name, "counter", "prefix_hits_tokens_total", s.step.prefix_hits_tok);
+    put(out, name, "counter", "speculation_drafts_total", s.speculated.drafts);
+    put(out, name, "counter", "speculation_draft_tokens_total", s.speculated.draft_tok);
+    put(out, name, "counter", "speculation_accepted_tokens_total", s.speculated.accepted_tok);
     put(out, name, "gauge", "adapters", adapters);
     put(out, name, "gauge", "adapters_draining", draining);
     put(out, name, "gauge", "adapter_bytes", adapter_bytes);

@@ -299,12 +299,12 @@ static uint32_t lay_items(struct engine_model *m, const struct step_plan *plan, 
             llm_start_request(m, c->request, now);
         m->item_choices[i] = c;
         m->item_requests[i] = c->request;
-        m->item_last[i] = it->last;
+        m->item_logits[i] = it->last ? 1 + it->n_draft : 0;
         m->items[i] = (struct forward_item){.tokens = it->seq->tokens + it->first,
                                             .first = it->first,
                                             .n = it->n,
                                             .table = it->seq->table,
-                                            .n_logits = it->last,
+                                            .n_logits = m->item_logits[i],
                                             .lora = c->request->adapter,
                                             .cancelled = &c->request->cancelled};
     }
@@ -319,11 +319,28 @@ static void forget_items_of(struct engine_model *m, const struct request *r, uin
             m->item_choices[k] = NULL;
 }
 
+/* The token behind what is known, and one more behind each guess that it proves right. */
+static bool sample_guessed(struct engine_model *m, struct choice *c, uint32_t n_draft, uint32_t row)
+{
+    uint32_t right = 0;
+    for (;; right++) {
+        int32_t guess = right < n_draft ? c->tokens[c->seq.n_tok] : TOKEN_NONE;
+        if (!sample_item(m, c, forward_logits(m->forward, row + right)))
+            return false;
+        if (c->seq.state != STEP_RUNNING || right == n_draft || c->tokens[c->seq.n_tok - 1] != guess)
+            break;
+        step_accept(m->step, &c->seq, 1);
+    }
+    if (n_draft)
+        llm_speculation_outcome(m, c, n_draft, right);
+    return true;
+}
+
 static void sample_all(struct engine_model *m, uint32_t n)
 {
-    for (uint32_t i = 0, row = 0; i < n; i++) {
-        float *logits = m->item_last[i] ? forward_logits(m->forward, row++) : NULL;
-        if (logits && m->item_choices[i] && !sample_item(m, m->item_choices[i], logits))
+    for (uint32_t i = 0, row = 0; i < n; row += m->item_logits[i++]) {
+        struct choice *c = m->item_choices[i];
+        if (m->item_logits[i] && c && !sample_guessed(m, c, m->item_logits[i] - 1, row))
             forget_items_of(m, m->item_requests[i], i + 1, n);
     }
 }
@@ -333,6 +350,7 @@ static void publish(struct engine_model *m, uint32_t n_tok)
     os_mutex_lock(&m->lock);
     step_stats(m->step, &m->stats.step);
     blocks_stats(m->blocks, &m->stats.blocks);
+    m->stats.speculated = m->speculated;
     if (n_tok)
         llm_observe_tokens(&m->stats.step_tok, n_tok);
     os_mutex_unlock(&m->lock);
@@ -341,6 +359,7 @@ static void publish(struct engine_model *m, uint32_t n_tok)
 
 static void run_step(struct engine_model *m)
 {
+    llm_speculate(m);
     uint64_t begin = os_monotonic_ns();
     const struct step_plan *plan = step_next(m->step);
     uint32_t n_tok = plan->n_tok, n = lay_items(m, plan, begin);
@@ -349,7 +368,10 @@ static void run_step(struct engine_model *m)
     bool whole = forward_run(m->forward, m->items, n);
     if (!whole) /* everybody in it was cancelled: nothing of it counts */
         sweep(m, 0);
-    step_done(m->step, os_monotonic_ns() - begin);
+    uint64_t took = os_monotonic_ns() - begin;
+    if (whole)
+        llm_speculation_cost(m, plan, took);
+    step_done(m->step, took);
     if (whole)
         sample_all(m, n);
     publish(m, whole ? n_tok : 0);

@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "engine/llm/engine_priv.h"
 
-enum kind { U64, BYTES, SHARE, KV_TYPE, KERNELS, POOLING, QUANTIZE };
+enum kind { U64, BYTES, SHARE, KV_TYPE, KERNELS, POOLING, QUANTIZE, SPECULATION, FILE_NAME };
 
 static const struct row {
     const char *name;
@@ -27,6 +27,11 @@ static const struct row {
     {"max_adapters", U64, AT(max_adapters), 0, LORA_ADAPTERS_MAX, "0 (none) to 64"},
     {"max_adapter_rank", U64, AT(max_adapter_rank), 1, 4096, "1 to 4096"},
     {"adapter_memory", BYTES, AT(adapter_bytes), 0, UINT64_MAX, "a size like 512MiB"},
+    {"speculation", SPECULATION, AT(speculation), 0, 0, "off, lookup or draft"},
+    {"speculation_tokens", U64, AT(speculation_tok), 1, SPEC_GUESS_MAX, "1 to 16"},
+    {"speculation_always", U64, AT(speculation_always), 0, 1, "0 (only while it pays) or 1"},
+    {"draft_model", FILE_NAME, AT(draft_model), 0, 0, "the name of a file in the model's folder"},
+    {"draft_sequences", U64, AT(draft_seqs), 1, SPEC_COLS_MAX, "1 to 64"},
     {"kernels", KERNELS, AT(kernels), 0, 0, "a kernel table that this CPU can run: ref, avx2, avx512"},
     {"quantize", QUANTIZE, AT(mix), 0, 0,
      "none, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k"},
@@ -62,6 +67,21 @@ static bool read_kernels(struct str v, char out[16])
     return kernels_by_name(out) != NULL;
 }
 
+static bool read_speculation(struct str v, enum llm_speculation *out)
+{
+    *out = str_eqz(v, "off") ? LLM_SPECULATION_OFF : str_eqz(v, "lookup") ? LLM_SPECULATION_LOOKUP : LLM_SPECULATION_DRAFT;
+    return *out != LLM_SPECULATION_DRAFT || str_eqz(v, "draft");
+}
+
+static bool read_name(struct str v, char out[256])
+{
+    if (v.n == 0 || v.n > 255 || memchr(v.p, 0, v.n))
+        return false;
+    memcpy(out, v.p, v.n);
+    out[v.n] = 0;
+    return true;
+}
+
 static bool read_value(const struct row *row, struct str v, struct llm_options *o)
 {
     void *to = (char *)o + row->at;
@@ -82,6 +102,10 @@ static bool read_value(const struct row *row, struct str v, struct llm_options *
         return read_quantize(v, o);
     case POOLING:
         return read_pooling(v, o);
+    case SPECULATION:
+        return read_speculation(v, to);
+    case FILE_NAME:
+        return read_name(v, to);
     }
     return false;
 }
@@ -96,11 +120,18 @@ int llm_options_read(const struct engine_option *options, size_t n, struct llm_o
                                 .target_step_ms = 100,
                                 .max_adapters = 8,
                                 .max_adapter_rank = 64,
-                                .adapter_bytes = 1ull << 30};
+                                .adapter_bytes = 1ull << 30,
+                                .speculation = LLM_SPECULATION_LOOKUP,
+                                .speculation_tok = 8,
+                                .draft_seqs = 4};
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < COUNT_OF(rows); k++)
             if (str_eqz(options[i].key, rows[k].name) && !read_value(&rows[k], options[i].value, out))
                 return error_set(err, STATUS_INVALID, "option %s is '%.*s'; accepted: %s", rows[k].name,
                                  STR_ARG(options[i].value), rows[k].accepts);
+    if ((out->speculation == LLM_SPECULATION_DRAFT) != (out->draft_model[0] != 0))
+        return error_set(err, STATUS_INVALID, "options speculation and draft_model belong together: %s",
+                         out->draft_model[0] ? "with draft_model set, speculation must be 'draft'"
+                                             : "speculation 'draft' needs a draft_model");
     return 0;
 }

@@ -97,7 +97,7 @@ int step_admit(struct step *s, struct step_seq *seq, struct error *err)
         return error_set(err, STATUS_EXHAUSTED, "the queue is full: %u requests are waiting; try again later", s->n_waiting);
     seq->arrival = s->next_arrival++;
     seq->state = STEP_WAITING;
-    seq->n_computed = seq->n_blocks = seq->n_sealed = seq->n_cached_tok = seq->n_preempted = 0;
+    seq->n_computed = seq->n_blocks = seq->n_sealed = seq->n_cached_tok = seq->n_preempted = seq->n_draft = 0;
     seq->started = false;
     insert(&s->waiting, seq);
     s->n_waiting++;
@@ -108,6 +108,7 @@ int step_admit(struct step *s, struct step_seq *seq, struct error *err)
 int step_fork(struct step *s, const struct step_seq *parent, struct step_seq *child, struct error *err)
 {
     ASSERT(parent->state == STEP_RUNNING && child->state == STEP_NEW);
+    ASSERT(parent->n_blocks <= blocks_for(parent->n_computed)); /* none that only guesses wrote to */
     if (s->n_running >= s->c.max_seqs)
         return error_set(err, STATUS_EXHAUSTED, "no room for another choice: %u sequences are running", s->n_running);
     for (uint32_t i = 0; i < parent->n_blocks; i++) {
@@ -118,7 +119,7 @@ int step_fork(struct step *s, const struct step_seq *parent, struct step_seq *ch
     child->n_sealed = parent->n_sealed;
     child->n_computed = parent->n_computed;
     child->n_cached_tok = parent->n_cached_tok;
-    child->n_preempted = 0;
+    child->n_preempted = child->n_draft = 0;
     child->started = true;
     child->arrival = s->next_arrival++;
     child->state = STEP_RUNNING;
@@ -135,6 +136,12 @@ static void give_back(struct step *s, struct step_seq *seq)
         blocks_unref(s->blocks, seq->table[--seq->n_blocks]);
     seq->n_sealed = 0;
     seq->n_computed = 0;
+    seq->n_draft = 0;
+}
+
+static bool is_decode(const struct step_item *it)
+{
+    return it->n - it->n_draft == 1 && it->last;
 }
 
 /* Take what is planned for `seq` out of the plan again. */
@@ -145,7 +152,8 @@ static void unplan(struct step *s, const struct step_seq *seq)
     for (size_t i = 0; i < p->n_items; i++) {
         if (p->items[i].seq == seq) {
             p->n_tok -= p->items[i].n;
-            p->n_decode -= p->items[i].n == 1 && p->items[i].last;
+            p->n_draft -= p->items[i].n_draft;
+            p->n_decode -= is_decode(&p->items[i]);
         } else {
             p->items[n++] = p->items[i];
         }
@@ -237,16 +245,16 @@ static uint32_t missing(const struct step_seq *seq)
 static void plan_item(struct step *s, struct step_seq *seq, uint32_t n)
 {
     struct step_item *it = &s->plan.items[s->plan.n_items++];
-    *it = (struct step_item){seq, seq->n_computed, n, seq->n_computed + n == seq->n_tok};
+    *it = (struct step_item){seq, seq->n_computed, n, 0, seq->n_computed + n == seq->n_tok};
     s->plan.n_tok += n;
-    s->plan.n_decode += n == 1 && it->last;
+    s->plan.n_decode += is_decode(it);
 }
 
-/* Tokens of prompts that fit beside `n_decode` decodes within the target time. */
-static uint32_t prompt_budget(const struct step *s, uint32_t n_decode)
+/* Tokens of prompts that fit beside the planned decodes within the target time. */
+static uint32_t prompt_budget(const struct step *s)
 {
-    uint32_t room = s->c.max_tok > n_decode ? s->c.max_tok - n_decode : 0;
-    if (!n_decode || !s->c.target_step_ns || s->prompt_tok_ns <= 0)
+    uint32_t room = s->c.max_tok > s->plan.n_tok ? s->c.max_tok - s->plan.n_tok : 0;
+    if (!s->plan.n_decode || !s->c.target_step_ns || s->prompt_tok_ns <= 0)
         return room;
     double left = (double)s->c.target_step_ns - s->decode_ns;
     double fit = left > 0 ? left / s->prompt_tok_ns : 0;
@@ -364,6 +372,30 @@ static uint32_t count_reserved(struct step *s)
     return n;
 }
 
+/* Guesses of the planned decodes, while tokens are left, in blocks that nobody has a claim to. */
+static void plan_drafts(struct step *s)
+{
+    uint32_t reserved = count_reserved(s), free = blocks_available(s->blocks);
+    uint32_t spare = free > reserved ? free - reserved : 0;
+    for (size_t i = 0; i < s->plan.n_items; i++) {
+        struct step_item *it = &s->plan.items[i];
+        struct step_seq *seq = it->seq;
+        uint32_t room = s->c.max_tok > s->plan.n_tok ? s->c.max_tok - s->plan.n_tok : 0;
+        uint32_t n = seq->n_draft < room ? seq->n_draft : room;
+        ASSERT(seq->n_tok + seq->n_draft <= seq->limit_tok);
+        while (seq->n_blocks < blocks_for(seq->n_tok + n) && spare > 0) {
+            seq->table[seq->n_blocks++] = blocks_alloc(s->blocks);
+            spare--;
+        }
+        uint32_t held = seq->n_blocks * KV_BLOCK_TOK - seq->n_tok;
+        it->n_draft = n < held ? n : held;
+        it->n += it->n_draft;
+        s->plan.n_draft += it->n_draft;
+        s->plan.n_tok += it->n_draft;
+    }
+    LIST_EACH(l, &s->running) seq_of(l)->n_draft = 0;
+}
+
 /* Start waiting sequences while there is budget. They only take memory that is free and spoken for by nobody, so this never
  * preempts. The first that doesn't fit ends it: a smaller one behind it must not overtake it for ever. */
 static void plan_waiting(struct step *s, uint32_t budget)
@@ -382,9 +414,10 @@ static void plan_waiting(struct step *s, uint32_t budget)
 const struct step_plan *step_next(struct step *s)
 {
     s->plan.n_items = s->plan.n_copies = 0;
-    s->plan.n_tok = s->plan.n_decode = s->plan.n_preempted = 0;
+    s->plan.n_tok = s->plan.n_decode = s->plan.n_draft = s->plan.n_preempted = 0;
     plan_decodes(s);
-    s->stats.budget_tok = prompt_budget(s, s->plan.n_decode);
+    plan_drafts(s);
+    s->stats.budget_tok = prompt_budget(s);
     uint32_t left = plan_prompts(s, s->stats.budget_tok);
     if (!s->plan.n_preempted)
         plan_waiting(s, left);
@@ -398,7 +431,7 @@ const struct step_plan *step_next(struct step *s)
 static void learn(struct step *s, uint64_t step_ns)
 {
     const double weight = 1.0 / 16;
-    uint32_t prompt = s->plan.n_tok - s->plan.n_decode;
+    uint32_t prompt = s->plan.n_tok - s->plan.n_decode - s->plan.n_draft;
     double t = (double)step_ns;
     if (!prompt) {
         s->decode_ns += s->decode_ns > 0 ? weight * (t - s->decode_ns) : t;
@@ -423,8 +456,8 @@ void step_done(struct step *s, uint64_t step_ns)
 {
     for (size_t i = 0; i < s->plan.n_items; i++) {
         struct step_item *it = &s->plan.items[i];
-        it->seq->n_computed += it->n;
-        step_tenants_charge(s->tenants, it->seq->tenant_slot, it->n);
+        it->seq->n_computed += it->n - it->n_draft;
+        step_tenants_charge(s->tenants, it->seq->tenant_slot, it->n - it->n_draft);
         seal_full_blocks(s, it->seq);
     }
     if (s->plan.n_tok)
@@ -433,6 +466,13 @@ void step_done(struct step *s, uint64_t step_ns)
     s->stats.tokens += s->plan.n_tok;
     s->plan.n_items = 0;
     DASSERT(step_validate(s));
+}
+
+void step_accept(struct step *s, struct step_seq *seq, uint32_t n)
+{
+    ASSERT(seq->state == STEP_RUNNING && n <= seq->n_tok - seq->n_computed);
+    seq->n_computed += n;
+    seal_full_blocks(s, seq);
 }
 
 void step_stats(const struct step *s, struct step_stats *out)

@@ -11,6 +11,8 @@
  *      blocks. Within a priority the tenant that has been served least goes first (virtual token counter: Sheng et al., OSDI'24).
  * The best sequence is never a victim and everything admitted fits the pool alone, so every plan with work makes progress.
  *
+ * Guesses (speculation) ride along with decodes where tokens and blocks are left that nobody else has a claim to: they never preempt.
+ *
  * The token budget follows a target step time while anything decodes: budget = (target - decode cost) / cost of a prompt token, both
  * learned online; with nothing decoding it is the maximum. */
 #ifndef INFERD_ENGINE_LLM_STEP_H
@@ -46,6 +48,9 @@ struct step_seq {
     uint64_t salt;         /* of the prefix cache */
     uint64_t tenant;
     uint32_t priority; /* 0 is most urgent */
+    /* set by the caller before step_next, taken by it: tokens[n_tok, n_tok + n_draft) are guesses to be computed along with the one token
+     * that a decode misses; n_tok + n_draft <= limit_tok */
+    uint32_t n_draft;
     /* the scheduler's */
     enum step_state state;
     uint32_t n_computed;   /* tokens in the KV cache */
@@ -63,7 +68,8 @@ struct step_seq {
 struct step_item {
     struct step_seq *seq;
     uint32_t first, n;
-    bool last; /* reaches the end of what is known: logits of the last token are wanted */
+    uint32_t n_draft; /* of n, at the end: guesses; logits are wanted for the known token and each of them */
+    bool last;        /* reaches the end of what is known: logits of the last known token are wanted */
 };
 
 /* The KV content of `from` must be copied to `to` before the step (copy on write of a shared block). */
@@ -78,7 +84,8 @@ struct step_plan {
     struct step_copy *copies;
     size_t n_copies;
     uint32_t n_tok;       /* sum over items */
-    uint32_t n_decode;    /* items with one token that is the last */
+    uint32_t n_decode;    /* items with one known token that is the last */
+    uint32_t n_draft;     /* sum over items */
     uint32_t n_preempted; /* in this plan */
 };
 
@@ -105,6 +112,9 @@ const struct step_plan *step_next(struct step *s);
 /* The plan was computed in `step_ns`: counts advance, full blocks are offered to the prefix cache. An item of a sequence that is
  * to be abandoned (failed in the middle) must be removed before this call. */
 void step_done(struct step *s, uint64_t step_ns);
+
+/* After step_done: the first `n` more of the guesses computed in that step were right, and the caller has raised n_tok over them. */
+void step_accept(struct step *s, struct step_seq *seq, uint32_t n);
 
 struct step_stats {
     uint32_t running, waiting;

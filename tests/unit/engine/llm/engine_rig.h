@@ -96,25 +96,49 @@ static inline void answer_wait(struct answer *a)
     os_mutex_unlock(&a->lock);
 }
 
-/* Load TEST_DATA/llm/<file> (or <folder>/<file>) with options "key", "value", ..., NULL. */
-static inline struct engine_model *rig_load(const char *file, const char *const *options)
+/* Load <dir>/<file> with options "key", "value", ..., NULL. */
+static inline struct engine_model *rig_load_from(const char *dir, const char *file, const char *const *options)
 {
-    struct engine_option list[8];
-    const char *slash = strchr(file, '/');
-    struct engine_load spec = {.name = "tiny", .version = "1", .file = slash ? slash + 1 : file, .options = list};
-    char dir[512];
+    struct engine_option list[12];
+    struct engine_load spec = {.name = "tiny", .version = "1", .file = file, .options = list};
     struct engine_model *m = NULL;
     struct error err = {0};
     for (; options && options[spec.n_options * 2]; spec.n_options++)
         list[spec.n_options] =
             (struct engine_option){str_of(options[spec.n_options * 2]), str_of(options[spec.n_options * 2 + 1])};
-    snprintf(dir, sizeof dir, TEST_DATA "/llm/%.*s", slash ? (int)(slash - file) : 0, file);
     assert_int_equal(0, os_dir_open(dir, &spec.dir_fd, &err));
     int rc = engine_llm.load(NULL, &spec, &m, &err);
     os_close(spec.dir_fd);
     if (rc)
         fail_msg("%s", err.text);
     return m;
+}
+
+/* Load TEST_DATA/llm/<file> (or <folder>/<file>). */
+static inline struct engine_model *rig_load(const char *file, const char *const *options)
+{
+    const char *slash = strchr(file, '/');
+    char dir[512];
+    snprintf(dir, sizeof dir, TEST_DATA "/llm/%.*s", slash ? (int)(slash - file) : 0, file);
+    return rig_load_from(dir, slash ? slash + 1 : file, options);
+}
+
+/* Copy TEST_DATA/llm/<arch>.gguf to <dir>/<as> with another context length (the file's key is patched in place). */
+static inline void rig_copy_with_context(const char *arch, const char *dir, const char *as, uint32_t context)
+{
+    struct buf b;
+    struct error err = {0};
+    char path[512], key[64];
+    buf_init(&b);
+    snprintf(path, sizeof path, TEST_DATA "/llm/%s.gguf", arch);
+    assert_int_equal(0, os_file_read(path, 1 << 24, &b, &err));
+    int n = snprintf(key, sizeof key, "%s.context_length", arch);
+    char *at = memmem(b.p, b.n, key, (size_t)n);
+    assert_non_null(at);
+    memcpy(at + n + 4, &context, sizeof context); /* behind the value's type */
+    snprintf(path, sizeof path, "%s/%s", dir, as);
+    assert_int_equal(0, os_file_write_atomic(path, b.p, b.n, 0644, &err));
+    buf_release(&b);
 }
 
 /* A pseudo-random prompt of n ids below `vocab`. */

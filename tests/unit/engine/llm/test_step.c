@@ -332,7 +332,7 @@ static void everybody_finishes(void **state)
     struct step *s = planner(b, 64, 0);
     struct seq *live[LIVE] = {0};
     struct rand r;
-    uint64_t finished = 0, idle_steps = 0;
+    uint64_t finished = 0, idle_steps = 0, guessed = 0;
     rand_init(&r, 11);
     for (int step = 0; step < 30000; step++) {
         size_t at = rand_below(&r, LIVE);
@@ -346,21 +346,37 @@ static void everybody_finishes(void **state)
             finish(s, live[at]);
             live[at] = NULL;
         }
+        for (size_t i = 0; i < LIVE; i++) {
+            struct step_seq *q = live[i] ? &live[i]->s : NULL;
+            if (q && q->state == STEP_RUNNING && q->n_tok - q->n_computed == 1)
+                q->n_draft = (uint32_t)rand_below(&r, q->limit_tok - q->n_tok < 5 ? q->limit_tok - q->n_tok + 1 : 6);
+        }
         const struct step_plan *p = step_next(s);
         assert_true(step_validate(s));
         assert_true(p->n_tok <= 64);
+        guessed += p->n_draft;
         bool any = false;
         for (size_t i = 0; i < LIVE; i++)
             any |= live[i] != NULL;
         idle_steps += any && !p->n_items;
         struct step_seq *sampled[LIVE];
+        uint32_t drafts[LIVE];
         size_t n_sampled = 0;
-        for (size_t i = 0; i < p->n_items; i++)
+        for (size_t i = 0; i < p->n_items; i++) {
+            drafts[n_sampled] = p->items[i].n_draft;
             if (p->items[i].last)
                 sampled[n_sampled++] = p->items[i].seq;
+        }
         step_done(s, 1000);
-        for (size_t i = 0; i < n_sampled; i++)
-            sampled[i]->n_tok += sampled[i]->n_tok < sampled[i]->limit_tok;
+        for (size_t i = 0; i < n_sampled; i++) {
+            uint32_t right = (uint32_t)rand_below(&r, drafts[i] + 1);
+            for (uint32_t k = 0; k <= right && sampled[i]->n_tok < sampled[i]->limit_tok; k++) {
+                sampled[i]->n_tok++;
+                if (k < right)
+                    step_accept(s, sampled[i], 1);
+            }
+            assert_true(step_validate(s));
+        }
         for (size_t i = 0; i < LIVE; i++) {
             if (live[i] && live[i]->s.n_computed == live[i]->s.limit_tok) {
                 finish(s, live[i]);
@@ -375,9 +391,84 @@ static void everybody_finishes(void **state)
     struct blocks_stats pool;
     step_stats(s, &st);
     blocks_stats(b, &pool);
-    assert_true(finished > 200 && st.preemptions > 50 && st.prefix_hits_tok > 0);
+    assert_true(guessed > 1000 && finished > 200 && st.preemptions > 50 && st.prefix_hits_tok > 0);
     assert_int_equal(idle_steps, 0);
     assert_int_equal(pool.used, 0);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+/* Two decodes that fill their blocks, one spare block: guesses take the free tokens of the sequences' own blocks, then the spare one, never
+ * another's; what was right counts as computed, the rest doesn't. */
+static void guesses_take_only_what_is_spare(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(3, 1);
+    struct step *s = planner(b, 100, 0);
+    struct seq *a = make(20, 60, 0), *c = make(20, 32, 5000);
+    assert_int_equal(step_admit(s, &a->s, NULL), 0);
+    assert_int_equal(step_admit(s, &c->s, NULL), 0);
+    step_next(s);
+    step_done(s, 1000);
+    a->s.n_tok += 1;
+    c->s.n_tok += 1;
+    a->s.n_draft = 30; /* tokens 21 to 50 */
+    c->s.n_draft = 11;
+    const struct step_plan *p = step_next(s);
+    expect_item(p, a, 20, 31, true);
+    expect_item(p, c, 20, 12, true);
+    assert_int_equal(p->n_draft, 41);
+    assert_int_equal(p->n_decode, 2);
+    assert_int_equal(p->n_tok, 43);
+    assert_int_equal(blocks_available(b), 0);
+    step_done(s, 1000);
+    assert_int_equal(a->s.n_computed, 21);
+    a->s.n_tok = 32 + 2; /* 12 right, and one sampled behind */
+    step_accept(s, &a->s, 12);
+    assert_int_equal(a->s.n_computed, 33);
+    assert_int_equal(a->s.n_sealed, 1);
+    c->s.n_tok = 22; /* none right */
+    a->s.n_draft = 0;
+    p = step_next(s);
+    expect_item(p, a, 33, 1, true);
+    expect_item(p, c, 21, 1, true);
+    step_done(s, 1000);
+    /* no block is spare: a's guesses end with its block, and the budget of 100 tokens bounds them before */
+    a->s.n_tok = 35;
+    c->s.n_tok = 23;
+    a->s.n_draft = 25;
+    p = step_next(s);
+    expect_item(p, a, 34, 26, true);
+    expect_item(p, c, 22, 1, true);
+    step_done(s, 1000);
+    finish(s, a);
+    finish(s, c);
+    step_destroy(s);
+    blocks_destroy(b);
+    /* the blocks that a running prompt will still need are claimed */
+    b = blocks_create(4, 1);
+    s = planner(b, 33, 0);
+    a = make(31, 90, 0);
+    c = make(60, 63, 5000);
+    assert_int_equal(step_admit(s, &a->s, NULL), 0);
+    step_next(s);
+    step_done(s, 1000);
+    a->s.n_tok = 32;
+    assert_int_equal(step_admit(s, &c->s, NULL), 0);
+    p = step_next(s);
+    expect_item(p, a, 31, 1, true);
+    expect_item(p, c, 0, 32, false);
+    step_done(s, 1000); /* a and c have a block each and will need one more each: that is all four */
+    a->s.n_tok = 33;
+    a->s.n_draft = 32;
+    p = step_next(s);
+    expect_item(p, a, 32, 32, true); /* its guesses go to the end of the block that it needs anyway */
+    assert_int_equal(p->n_draft, 31);
+    expect_item(p, c, 32, 1, false);
+    assert_int_equal(p->n_preempted, 0);
+    step_done(s, 1000);
+    finish(s, a);
+    finish(s, c);
     step_destroy(s);
     blocks_destroy(b);
 }
@@ -394,6 +485,7 @@ int main(void)
         cmocka_unit_test(priority_beats_age_for_memory),
         cmocka_unit_test(forks_share_until_they_write),
         cmocka_unit_test(flood_of_one_tenant_leaves_the_other_its_share),
+        cmocka_unit_test(guesses_take_only_what_is_spare),
         cmocka_unit_test(everybody_finishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

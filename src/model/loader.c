@@ -4,7 +4,8 @@
  * whose files or config differ from what serves (all of them when nothing differs: the operator asked). Each is built and warmed
  * beside the old one, then swapped in by publishing a snapshot; the old one drains by its references. Files that changed while they
  * were being read make the build void. Only when every wanted version serves are the others dropped, so a failed load never takes
- * anything away. Loader threads run niced; the threads that serve are started elsewhere (service.c). */
+ * anything away. Loader threads run niced once the first pass is over: until then
+ * nothing serves that they could disturb, and readiness waits for them. The threads that serve are started elsewhere (service.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +33,17 @@ void registry__work_push(struct registry *r, struct work *w)
 static void loader_main(void *arg)
 {
     struct registry *r = arg;
-    os_thread_set_nice(LOADER_NICE);
+    bool niced = false;
     os_mutex_lock(&r->work_lock);
     for (;;) {
         struct list *l = list_pop_front(&r->work);
         if (l) {
             struct work *w = LIST_ENTRY(l, struct work, link);
             os_mutex_unlock(&r->work_lock);
+            if (!niced && registry_settled(r)) {
+                os_thread_set_nice(LOADER_NICE);
+                niced = true;
+            }
             w->run(w);
             os_mutex_lock(&r->work_lock);
         } else if (r->work_stop) {

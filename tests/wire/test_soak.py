@@ -20,7 +20,7 @@ from inferd_server import SIMPLE, Server, write_fake
 from raw_socket import Reader, connect, fd_count, infer_request, reset
 
 SECONDS = float(os.environ.get("INFERD_SOAK_SECONDS", "600"))
-GROWTH_BYTES = 16 << 20
+GROWTH_BYTES = 4 << 20
 GROWTH_FDS = 8
 GOOD_THREADS, CRASHING_THREADS, MALFORMED_THREADS = 3, 2, 2
 

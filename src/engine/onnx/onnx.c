@@ -40,6 +40,8 @@ static int engine_open(const struct engine_option *options, size_t n, struct log
     os_cond_init(&e->changed);
     onnx_options_init(&e->options);
     int rc = onnx_options_server(&e->options, options, n, &e->arena, err);
+    if (!rc)
+        rc = onnx__runtime_start(e, err);
     if (rc)
         engine_close(e);
     else
@@ -125,8 +127,8 @@ static int load(struct engine *e, const struct engine_load *spec, struct engine_
  * then take the place of the copies. Measured on 96 MiB of matrices: 272 to 304 MiB in one file, 320 to 352 with external data. */
 static int estimate(struct engine *e, const struct engine_load *spec, uint64_t *bytes, struct error *err)
 {
-    (void)e;
     struct arena a;
+    onnx__runtime_want(e);
     arena_init(&a, 4096, SCAN_ARENA_BYTES);
     struct os_blob file = {0};
     struct onnx_scan scan;

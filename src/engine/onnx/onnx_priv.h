@@ -62,6 +62,11 @@ struct engine {
     struct os_mutex lock; /* RANK_ENGINE; guards state */
     struct os_cond changed;
     enum { RUNTIME_CLOSED, RUNTIME_OPENING, RUNTIME_OPEN } state;
+    bool closing;
+    int open_rc; /* of the last attempt, with its error */
+    struct error open_error;
+    struct os_thread opener;
+    bool opener_started;
     /* written by the one thread that moves OPENING to OPEN, constant afterwards */
     void *library;
     const OrtApi *api;
@@ -72,8 +77,12 @@ struct engine {
     bool built_in[ONNX_PROVIDERS_MAX];
 };
 
-/* runtime.c: open the library and make the environment unless done; any loader thread, one works and the others wait.
- * UNAVAILABLE: one sentence on where it was looked for; the next load tries again. */
+/* runtime.c: start the thread that will open the runtime, with this thread's priority. */
+int onnx__runtime_start(struct engine *e, struct error *err) MUST_CHECK;
+/* A load is near: begin to open it. Doesn't wait. */
+void onnx__runtime_want(struct engine *e);
+/* Open the library and make the environment unless done; any loader thread; waits. UNAVAILABLE: one sentence on where it was looked
+ * for; the next load tries again. */
 int onnx__runtime_open(struct engine *e, struct error *err) MUST_CHECK;
 void onnx__runtime_close(struct engine *e);
 

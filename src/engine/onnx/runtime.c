@@ -8,7 +8,9 @@
  * models don't make ten times as many threads as there are cores. Workers don't spin unless told to: in a container, spinning
  * burns the quota that the next request needs.
  *
- * Opening takes place without the lock held: the state says that somebody is at it. */
+ * Opening is done by a thread that the engine starts when it is opened itself and that waits for the first load: threads inherit the
+ * nice value of the one that starts them, so a pool made on a loader thread, which runs at low priority, would compute at low priority
+ * for ever. It takes place without the lock held: the state says that it is under way. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,27 +205,70 @@ static int open_all(struct engine *e, struct error *err)
     return rc;
 }
 
+/* Waits for the first wish, and for the next one after a failure. */
+static void opener_main(void *arg)
+{
+    struct engine *e = arg;
+    os_mutex_lock(&e->lock);
+    while (!e->closing && e->state != RUNTIME_OPEN) {
+        if (e->state != RUNTIME_OPENING) {
+            os_cond_wait(&e->changed, &e->lock);
+            continue;
+        }
+        os_mutex_unlock(&e->lock);
+        int rc = open_all(e, &e->open_error);
+        os_mutex_lock(&e->lock);
+        e->open_rc = rc;
+        e->state = rc ? RUNTIME_CLOSED : RUNTIME_OPEN;
+        os_cond_broadcast(&e->changed);
+    }
+    os_mutex_unlock(&e->lock);
+}
+
+int onnx__runtime_start(struct engine *e, struct error *err)
+{
+    int rc = os_thread_start(&e->opener, "onnx-open", opener_main, e, err);
+    e->opener_started = rc == 0;
+    return rc;
+}
+
+/* Lock held. */
+static void want(struct engine *e)
+{
+    if (e->state != RUNTIME_CLOSED)
+        return;
+    e->state = RUNTIME_OPENING;
+    os_cond_broadcast(&e->changed);
+}
+
+void onnx__runtime_want(struct engine *e)
+{
+    os_mutex_lock(&e->lock);
+    want(e);
+    os_mutex_unlock(&e->lock);
+}
+
 int onnx__runtime_open(struct engine *e, struct error *err)
 {
     os_mutex_lock(&e->lock);
+    want(e);
     while (e->state == RUNTIME_OPENING)
         os_cond_wait(&e->changed, &e->lock);
-    bool mine = e->state == RUNTIME_CLOSED;
-    if (mine)
-        e->state = RUNTIME_OPENING;
-    os_mutex_unlock(&e->lock);
-    if (!mine)
-        return STATUS_OK;
-    int rc = open_all(e, err);
-    os_mutex_lock(&e->lock);
-    e->state = rc ? RUNTIME_CLOSED : RUNTIME_OPEN;
-    os_cond_broadcast(&e->changed);
+    int rc = e->state == RUNTIME_OPEN ? STATUS_OK : e->open_rc;
+    if (rc && err)
+        *err = e->open_error;
     os_mutex_unlock(&e->lock);
     return rc;
 }
 
 void onnx__runtime_close(struct engine *e)
 {
+    os_mutex_lock(&e->lock);
+    e->closing = true;
+    os_cond_broadcast(&e->changed);
+    os_mutex_unlock(&e->lock);
+    if (e->opener_started)
+        os_thread_join(&e->opener);
     if (e->state == RUNTIME_OPEN)
         drop(e);
     e->state = RUNTIME_CLOSED;

@@ -1,7 +1,7 @@
 # ./dev deps: what the other commands stand on. Every tier includes build; test includes demo, bench includes test.
 #
 # build: packages, llhttp + yyjson + ONNX Runtime headers (.deps/usr), ONNX Runtime library (.deps/onnxruntime/lib)
-# test:  cmocka, test data, promtool, perf_analyzer, and the Python packages of tests/requirements.txt (.venv)
+# test:  cmocka, test data, promtool, perf_analyzer, h2load, h2spec (where there is Go), and the Python packages of tests/requirements.txt (.venv)
 # demo:  trained models and media, in demo/models and demo/media
 # lint:  clang and libFuzzer's runtime, the pinned clang-format and clang-tidy
 # bench: peers and load tools
@@ -233,6 +233,22 @@ WRAPPER
     stamp_set perf_analyzer "$key"
 }
 
+# The HTTP/2 conformance suite, a Go program: sources pinned with their hashes in tools/dev.d/h2spec/go.sum.
+build_h2spec() {
+    local key
+    if ! command -v go >/dev/null; then
+        say "there is no Go on this machine: h2spec is left out, and with it the test that runs it"
+        return 0
+    fi
+    key="$(go version) $(hash_of tools/dev.d/h2spec/go.sum)"
+    stamp_is h2spec "$key" && return 0
+    say "building h2spec"
+    mkdir -p "$DEPS/bin"
+    (cd tools/dev.d/h2spec && run_logged h2spec env GOBIN="$DEPS/bin" go install github.com/summerwind/h2spec/cmd/h2spec) ||
+        die "h2spec could not be built; see build/logs/h2spec.log"
+    stamp_set h2spec "$key"
+}
+
 # unpack_programs TIER: single programs of packages that would otherwise bring a service.
 unpack_programs() {
     local package packages file dir=$DEPS/tmp-program
@@ -268,6 +284,7 @@ deps_tier() {
         install_python tests/requirements.txt
         unpack_programs test
         unpack_perf_analyzer
+        build_h2spec
         lay_out_demo
         ;;
     demo)

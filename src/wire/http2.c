@@ -244,6 +244,8 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
     uint8_t type = frame->hd.type;
     if (type == NGHTTP2_DATA)
         http2__earn(h, CREDIT_PER_DATA);
+    if (type == NGHTTP2_GOAWAY && frame->goaway.last_stream_id == INT32_MAX)
+        return nghttp2_submit_ping(session, NGHTTP2_FLAG_NONE, SHUTDOWN_PING) ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
     if (type == NGHTTP2_RST_STREAM)
         http2__remember(h->reset, &h->reset_at, id);
     if (type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR && !is_detached(h, id) &&
@@ -529,8 +531,7 @@ void http2_detach(struct http2 *h, struct http2_stream *s)
 
 void http2_shutdown(struct http2 *h)
 {
-    nghttp2_submit_shutdown_notice(h->session);
-    nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, SHUTDOWN_PING);
+    nghttp2_submit_shutdown_notice(h->session); /* the PING follows when this is out: the library would put it in front */
 }
 
 void http2_ping(struct http2 *h)

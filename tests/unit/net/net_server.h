@@ -23,7 +23,7 @@ static inline void reply_text(struct http_request *r, int status, struct str s)
 static inline void on_gone(struct http_request *r)
 {
     gone++;
-    if (str_eqz(r->path, "/park-answer-when-gone"))
+    if (str_eqz(r->path, "/park-answer-when-gone") || str_eqz(r->path, "/hold"))
         reply_text(r, 200, STR("late"));
     else if (str_eqz(r->path, "/stream") || str_eqz(r->path, "/pieces"))
         http_stream_end(r);
@@ -74,6 +74,46 @@ static inline void echo_piece(struct http_request *r, struct slice piece, bool l
         http_stream_end_trailers(r, &(struct http_header){STR("grpc-status"), STR("0")}, 1);
 }
 
+/* /hold: takes pieces and gives nothing back until the test posts release_task; answers with the number of bytes behind the last piece */
+static _Atomic size_t held_bytes;
+static _Atomic(struct http_request *) holding;
+static struct loop_task release_task;
+
+static inline void hold_piece(struct http_request *r, struct slice piece, bool last)
+{
+    held_bytes += piece.n;
+    holding = r;
+    if (!last)
+        return;
+    char *text = arena_printf(r->arena, "%zu", held_bytes);
+    reply_text(r, 200, str_of(text));
+    holding = NULL;
+}
+
+/* /charge: charges several amounts and answers with what came of each */
+static inline void charge_piece(struct http_request *r, struct slice piece, bool last)
+{
+    static const uint64_t amounts[] = {600, 1001, 400, 1000};
+    struct buf b;
+    if (!last || piece.n)
+        return;
+    buf_init(&b);
+    for (size_t i = 0; i < COUNT_OF(amounts); i++) {
+        struct error err;
+        int rc = http_body_charge(r, amounts[i], &err);
+        buf_printf(&b, "%s%llu: %s", i ? ", " : "", (unsigned long long)amounts[i], rc ? status_name(rc) : "0");
+    }
+    char *copy = arena_strdup(r->arena, buf_str(&b));
+    reply_text(r, 200, (struct str){copy, b.n});
+    buf_release(&b);
+}
+
+static inline void release_held(struct loop_task *t)
+{
+    (void)t;
+    http_body_consumed(holding, held_bytes);
+}
+
 static inline int on_headers(void *ctx, struct http_request *r, struct error *err)
 {
     (void)ctx;
@@ -84,6 +124,12 @@ static inline int on_headers(void *ctx, struct http_request *r, struct error *er
     if (str_starts(r->path, STR("/pieces"))) {
         r->on_body = echo_piece;
         r->body_unhurried = true;
+    }
+    if (str_eqz(r->path, "/charge"))
+        r->on_body = charge_piece;
+    if (str_eqz(r->path, "/hold")) {
+        r->on_body = hold_piece;
+        held_bytes = 0;
     }
     if (str_eqz(r->path, "/forbidden"))
         return error_set(err, STATUS_FORBIDDEN, "not for you");
@@ -109,6 +155,8 @@ static inline void on_request(void *ctx, struct http_request *r)
     (void)ctx;
     if (str_eqz(r->path, "/hi"))
         reply_text(r, 200, STR("hi"));
+    else if (str_eqz(r->path, "/hold") || str_eqz(r->path, "/charge"))
+        return; /* answered with the last piece */
     else if (str_starts(r->path, STR("/park")))
         parked = r;
     else if (str_eqz(r->path, "/stream"))
@@ -159,6 +207,7 @@ static inline void start_on(const struct http_limits *limits, uint32_t threads, 
     gone = completed = headers_seen = 0;
     parked = NULL;
     answer_task.run = answer_parked;
+    release_task.run = release_held;
     metrics = metrics_create();
     o.metrics = metrics;
     if (http_server_start(&o, &server, &err))

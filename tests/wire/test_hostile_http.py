@@ -103,7 +103,6 @@ FRAMING = {
     "Host unlike the target": (b"GET http://y/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 400),
     "HTTP/0.9": (b"GET /v2/health/live\r\n\r\n", 505),
     "HTTP/1.2": (b"GET /v2 HTTP/1.2\r\nHost: x\r\n\r\n", 505),
-    "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
     "TLS hello": (bytes.fromhex("16030100a5010000a10303"), 400),
     "CONNECT": (b"CONNECT x:80 HTTP/1.1\r\nHost: x:80\r\n\r\n", 501),
     "unknown method": (b"FROB /v2 HTTP/1.1\r\nHost: x\r\n\r\n", 501),

@@ -47,7 +47,6 @@ SMUGGLING = {
     "chunk longer than it says": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nxy\r\n0\r\n\r\n"),
     "length in the trailer": (400, POST + b"Transfer-Encoding: chunked\r\n\r\n0\r\nContent-Length: 5\r\n\r\n"),
     "CONNECT": (501, b"CONNECT h:80 HTTP/1.1\r\nHost: h:80\r\n\r\n"),
-    "HTTP/2 preface": (505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     "HTTP/0.9": (505, b"GET /\r\n\r\n"),
     "TLS": (400, bytes.fromhex("16030100c8010000c40303")),
 }

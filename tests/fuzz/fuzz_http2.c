@@ -27,6 +27,8 @@ struct stream {
     struct http2_stream wire;
     struct arena arena;
     size_t left, held; /* reply bytes to come; body bytes not consumed */
+    uint64_t
+        body; /* as `trace`; counts when the request ends: one that is cut off for its length may have handed out more or less */
     bool replied, over, headed, ended;
     struct stream *next;
 };
@@ -45,11 +47,16 @@ static void check(bool ok)
         abort();
 }
 
-static void note(struct owner *o, const void *p, size_t n)
+static void hash(uint64_t *h, const void *p, size_t n)
 {
     const uint8_t *b = p;
     for (size_t i = 0; i < n; i++)
-        o->trace = (o->trace ^ b[i]) * 1099511628211u;
+        *h = (*h ^ b[i]) * 1099511628211u;
+}
+
+static void note(struct owner *o, const void *p, size_t n)
+{
+    hash(&o->trace, p, n);
 }
 
 static void note_u32(struct owner *o, uint32_t a, uint32_t b)
@@ -116,7 +123,7 @@ static void on_body(void *user, struct http2_stream *s, const uint8_t *p, size_t
 {
     struct owner *o = user;
     check(of(s)->headed && !of(s)->ended && !of(s)->over && n > 0);
-    note(o, p, n);
+    hash(&of(s)->body, p, n);
     if (o->how & LATE)
         of(s)->held += n;
     else
@@ -129,6 +136,7 @@ static void on_end(void *user, struct http2_stream *s)
     check(of(s)->headed && !of(s)->ended && !of(s)->over);
     of(s)->ended = true;
     note_u32(o, (uint32_t)s->id, 77);
+    note(o, &of(s)->body, sizeof of(s)->body);
     http2_consume(o->h, s, of(s)->held);
     if (!of(s)->replied)
         answer(o, s);

@@ -101,6 +101,8 @@ void api__chat_completions(struct api *a, struct http_request *r, struct api_cal
 void api__completions(struct api *a, struct http_request *r, struct api_call *call);
 void api__openai_models(struct api *a, struct http_request *r, struct api_call *call);
 void api__openai_model(struct api *a, struct http_request *r, struct api_call *call);
+void api__generate(struct api *a, struct http_request *r, struct api_call *call);
+void api__generate_stream(struct api *a, struct http_request *r, struct api_call *call);
 void api__tokenize(struct api *a, struct http_request *r, struct api_call *call);
 void api__detokenize(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_reload(struct api *a, struct http_request *r, struct api_call *call);

@@ -87,6 +87,7 @@ struct gen_call {
     struct loop_timer keepalive;
     struct arena arena; /* the call's own: the worker's until prepared, then the I/O thread's */
     struct json doc;    /* the body */
+    yyjson_val *fields; /* the object of it that has the sampling parameters */
     _Atomic bool cancelled;
 
     /* set by prepare */

@@ -16,7 +16,7 @@ void api__server_metadata(struct api *a, struct http_request *r, struct api_call
     buf_append_z(&out, ",\"version\":");
     buf_append_json_str(&out, str_of(a->o.version));
     buf_append_z(&out, ",\"extensions\":[\"classification\",\"model_configuration\",\"binary_tensor_data\",\"parameters\","
-                       "\"statistics\",\"schedule_policy\"");
+                       "\"statistics\",\"schedule_policy\",\"generate\"");
     if (registry_mode(a->o.registry) == REGISTRY_EXPLICIT)
         buf_append_z(&out, ",\"model_repository\"");
     buf_append_z(&out, "]}");

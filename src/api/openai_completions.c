@@ -63,11 +63,12 @@ static int take_prompt(struct gen_call *c, yyjson_val *v, size_t index, struct e
 
 static int take_prompts(struct gen_call *c, struct error *err)
 {
-    yyjson_val *v = yyjson_obj_get(c->doc.root, "prompt"), *e;
+    yyjson_val *v = NULL, *e;
+    int rc = generate__fault(c, json_get_any(c->doc.root, "prompt", JSON_REQUIRED, &v, NULL, err), "prompt", NULL);
     bool list = yyjson_is_arr(v) && !yyjson_is_num(yyjson_arr_get_first(v));
     size_t i, n = list ? yyjson_arr_size(v) : 1;
-    int rc = v ? generate__fault(c, generate__prompts(c, n, err), "prompt", NULL)
-               : openai__invalid(c, "prompt", err, "prompt is missing");
+    if (rc == 0)
+        rc = generate__fault(c, generate__prompts(c, n, err), "prompt", NULL);
     if (rc == 0 && !list)
         return take_prompt(c, v, 0, err);
     yyjson_arr_foreach(v, i, n, e)

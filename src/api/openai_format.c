@@ -99,7 +99,7 @@ int openai__constraints(struct gen_call *c, struct error *err)
                                          {"guided_grammar", "gbnf"},     {"grammar", "gbnf"}};
     static const char *const nested[][2] = {
         {"json", "json_schema"}, {"regex", "regex"}, {"choice", "choice"}, {"grammar", "gbnf"}, {"json_object", "json"}};
-    yyjson_val *root = c->doc.root, *more = NULL;
+    yyjson_val *root = c->fields, *more = NULL;
     int rc = openai__response_format(c, yyjson_obj_get(root, "response_format"), "response_format", err);
     for (size_t i = 0; rc == 0 && i < COUNT_OF(top); i++)
         rc = read_one_constraint(c, root, top[i][0], top[i][1], err);

@@ -56,7 +56,7 @@ int openai__str(struct gen_call *c, yyjson_val *obj, const char *key, enum json_
 static int read_float(struct gen_call *c, const char *key, double min, double max, float *out, struct error *err)
 {
     double v = (double)*out;
-    int rc = json_get_f64(c->doc.root, key, JSON_OPTIONAL, min, max, &v, NULL, err);
+    int rc = json_get_f64(c->fields, key, JSON_OPTIONAL, min, max, &v, NULL, err);
     *out = (float)v;
     return generate__fault(c, rc, key, NULL);
 }
@@ -85,7 +85,7 @@ static int read_floats(struct gen_call *c, struct error *err)
 static int read_seed(struct gen_call *c, struct error *err)
 {
     int64_t v = 0;
-    int rc = json_get_i64(c->doc.root, "seed", JSON_OPTIONAL, INT64_MIN, INT64_MAX, &v, &c->params.has_seed, err);
+    int rc = json_get_i64(c->fields, "seed", JSON_OPTIONAL, INT64_MIN, INT64_MAX, &v, &c->params.has_seed, err);
     c->params.seed = (uint64_t)v;
     return generate__fault(c, rc, "seed", NULL);
 }
@@ -93,7 +93,7 @@ static int read_seed(struct gen_call *c, struct error *err)
 static int read_counts(struct gen_call *c, bool chat, struct error *err)
 {
     struct token_params *p = &c->params;
-    yyjson_val *root = c->doc.root;
+    yyjson_val *root = c->fields;
     int64_t top_k = p->top_k, priority = 0;
     bool has_best = yyjson_is_num(yyjson_obj_get(root, "best_of"));
     p->max_tok = chat ? 0 : COMPLETION_TOKENS_DEFAULT;
@@ -127,7 +127,7 @@ static int too_many_stops(struct gen_call *c, size_t n, struct error *err)
 
 static int read_stop(struct gen_call *c, struct error *err)
 {
-    yyjson_val *v = yyjson_obj_get(c->doc.root, "stop"), *e;
+    yyjson_val *v = yyjson_obj_get(c->fields, "stop"), *e;
     size_t i, max, n = yyjson_is_arr(v) ? yyjson_arr_size(v) : yyjson_is_str(v);
     struct str *stop = arena_array(&c->arena, MIN_OF(n, (size_t)STOP_STRINGS_MAX) + 1, sizeof *stop);
     if (!stop)
@@ -156,7 +156,7 @@ static int read_stop_ids(struct gen_call *c, struct error *err)
 {
     yyjson_val *v = NULL, *e;
     int rc =
-        generate__fault(c, json_get_arr(c->doc.root, "stop_token_ids", JSON_OPTIONAL, &v, NULL, err), "stop_token_ids", NULL);
+        generate__fault(c, json_get_arr(c->fields, "stop_token_ids", JSON_OPTIONAL, &v, NULL, err), "stop_token_ids", NULL);
     size_t i, n = yyjson_arr_size(v);
     if (rc < 0)
         return rc;
@@ -178,7 +178,7 @@ static int read_stop_ids(struct gen_call *c, struct error *err)
 static int read_bias(struct gen_call *c, struct error *err)
 {
     yyjson_val *v = NULL, *key, *e;
-    int rc = generate__fault(c, json_get_obj(c->doc.root, "logit_bias", JSON_OPTIONAL, &v, NULL, err), "logit_bias", NULL);
+    int rc = generate__fault(c, json_get_obj(c->fields, "logit_bias", JSON_OPTIONAL, &v, NULL, err), "logit_bias", NULL);
     size_t i, n = yyjson_obj_size(v);
     if (rc < 0)
         return rc;
@@ -212,14 +212,14 @@ static int read_logprobs(struct gen_call *c, struct openai_reply *reply, bool ch
     bool on = false;
     int rc;
     if (chat) {
-        rc = openai__bool(c, c->doc.root, "logprobs", &on, err);
+        rc = openai__bool(c, c->fields, "logprobs", &on, err);
         if (rc == 0)
-            rc = openai__u32(c, c->doc.root, "top_logprobs", 0, 20, &top, err);
+            rc = openai__u32(c, c->fields, "top_logprobs", 0, 20, &top, err);
         if (rc == 0 && top && !on)
             rc = openai__invalid(c, "top_logprobs", err, "top_logprobs needs logprobs to be true");
     } else {
-        on = yyjson_is_num(yyjson_obj_get(c->doc.root, "logprobs"));
-        rc = openai__u32(c, c->doc.root, "logprobs", 0, 20, &top, err);
+        on = yyjson_is_num(yyjson_obj_get(c->fields, "logprobs"));
+        rc = openai__u32(c, c->fields, "logprobs", 0, 20, &top, err);
     }
     reply->logprobs = on;
     c->params.logprobs = on ? (int32_t)top : -1;
@@ -229,9 +229,9 @@ static int read_logprobs(struct gen_call *c, struct openai_reply *reply, bool ch
 static int read_stream(struct gen_call *c, struct openai_reply *reply, struct error *err)
 {
     yyjson_val *options = NULL;
-    int rc = openai__bool(c, c->doc.root, "stream", &c->stream, err);
+    int rc = openai__bool(c, c->fields, "stream", &c->stream, err);
     if (rc == 0)
-        rc = generate__fault(c, json_get_obj(c->doc.root, "stream_options", JSON_OPTIONAL, &options, NULL, err),
+        rc = generate__fault(c, json_get_obj(c->fields, "stream_options", JSON_OPTIONAL, &options, NULL, err),
                              "stream_options", NULL);
     if (rc || !options)
         return rc;
@@ -263,13 +263,10 @@ static void model_defaults(struct gen_call *c)
     c->params.logprobs = -1;
 }
 
-int openai__params(struct gen_call *c, struct openai_reply *reply, bool chat, struct error *err)
+int openai__sampling(struct gen_call *c, struct openai_reply *reply, bool chat, struct error *err)
 {
-    int rc = read_model(c, err);
-    if (rc < 0)
-        return rc;
     model_defaults(c);
-    rc = read_floats(c, err);
+    int rc = read_floats(c, err);
     if (rc == 0)
         rc = read_counts(c, chat, err);
     if (rc == 0)
@@ -281,6 +278,15 @@ int openai__params(struct gen_call *c, struct openai_reply *reply, bool chat, st
     if (rc == 0)
         rc = read_logprobs(c, reply, chat, err);
     if (rc == 0)
-        rc = openai__str(c, c->doc.root, "cache_salt", JSON_OPTIONAL, &c->cache_salt, err);
+        rc = openai__str(c, c->fields, "cache_salt", JSON_OPTIONAL, &c->cache_salt, err);
+    return rc;
+}
+
+int openai__params(struct gen_call *c, struct openai_reply *reply, bool chat, struct error *err)
+{
+    c->fields = c->doc.root;
+    int rc = read_model(c, err);
+    if (rc == 0)
+        rc = openai__sampling(c, reply, chat, err);
     return rc ? rc : read_stream(c, reply, err);
 }

@@ -21,6 +21,8 @@ struct openai_reply {
 /* "model", and what all text endpoints take into c->params, c->stream and `reply`; checks ranges, names the field. `chat`: logprobs is a
  * boolean and top_logprobs a number, max_tokens unset means up to the context. */
 int openai__params(struct gen_call *c, struct openai_reply *reply, bool chat, struct error *err) MUST_CHECK;
+/* The middle of it: what c->fields says about sampling and limits; c->version is set. */
+int openai__sampling(struct gen_call *c, struct openai_reply *reply, bool chat, struct error *err) MUST_CHECK;
 /* As json_get_*, and the field is remembered as the one at fault. */
 int openai__bool(struct gen_call *c, yyjson_val *obj, const char *key, bool *out, struct error *err) MUST_CHECK;
 int openai__u32(struct gen_call *c, yyjson_val *obj, const char *key, uint64_t min, uint64_t max, uint32_t *out,

@@ -21,6 +21,10 @@ struct route {
 static const struct route routes[] = {
     {ROUTE_INFER, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "infer"}},
     {ROUTE_INFER, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "versions", "{v}", "infer"}},
+    {ROUTE_GENERATE, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "generate"}},
+    {ROUTE_GENERATE, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "versions", "{v}", "generate"}},
+    {ROUTE_GENERATE_STREAM, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "generate_stream"}},
+    {ROUTE_GENERATE_STREAM, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "versions", "{v}", "generate_stream"}},
     {ROUTE_LIVE, API_HTTP | API_METRICS | API_ADMIN, HTTP_GET, {"v2", "health", "live"}},
     {ROUTE_READY, API_HTTP | API_METRICS | API_ADMIN, HTTP_GET, {"v2", "health", "ready"}},
     {ROUTE_SERVER_METADATA, API_HTTP, HTTP_GET, {"v2"}},
@@ -66,6 +70,8 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_COMPLETIONS] = "completions",
     [ROUTE_OPENAI_MODELS] = "openai_models",
     [ROUTE_OPENAI_MODEL] = "openai_model",
+    [ROUTE_GENERATE] = "generate",
+    [ROUTE_GENERATE_STREAM] = "generate_stream",
     [ROUTE_TOKENIZE] = "tokenize",
     [ROUTE_DETOKENIZE] = "detokenize",
     [ROUTE_METRICS] = "metrics",
@@ -93,6 +99,8 @@ static const struct edge_need needs[ROUTE_COUNT] = {
     [ROUTE_COMPLETIONS] = {.scope = EDGE_INFER},
     [ROUTE_OPENAI_MODELS] = {.scope = EDGE_READ},
     [ROUTE_OPENAI_MODEL] = {.scope = EDGE_READ},
+    [ROUTE_GENERATE] = {.scope = EDGE_INFER},
+    [ROUTE_GENERATE_STREAM] = {.scope = EDGE_INFER},
     [ROUTE_TOKENIZE] = {.scope = EDGE_INFER},
     [ROUTE_DETOKENIZE] = {.scope = EDGE_INFER},
     [ROUTE_METRICS] = {.scope = EDGE_READ, .every_model = true},
@@ -132,7 +140,7 @@ const char *route_protocol(enum route_id id)
 
 bool route_takes_prompt(enum route_id id)
 {
-    return id == ROUTE_CHAT_COMPLETIONS || id == ROUTE_COMPLETIONS || id == ROUTE_TOKENIZE || id == ROUTE_DETOKENIZE;
+    return id == ROUTE_CHAT_COMPLETIONS || id == ROUTE_COMPLETIONS || id == ROUTE_GENERATE || id == ROUTE_GENERATE_STREAM || id == ROUTE_TOKENIZE || id == ROUTE_DETOKENIZE;
 }
 
 const char *route_name(enum route_id id)

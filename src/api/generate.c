@@ -44,7 +44,7 @@ static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *er
     uint64_t id;
     int rc = check_prompt(c, p, err);
     if (rc < 0)
-        return generate__fault(c, STATUS_INVALID, "messages", "context_length_exceeded");
+        return generate__fault(c, STATUS_INVALID, c->protocol->prompt_field, "context_length_exceeded");
     rc = model_version_ops(c->version)->submit(model_version_engine(c->version), &req, &id, err);
     if (rc == STATUS_UNIMPLEMENTED) /* of this request, not of the server */
         rc = err->code = STATUS_INVALID;

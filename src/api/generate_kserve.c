@@ -85,7 +85,8 @@ static void release(struct gen_call *c)
 static void put_details(struct gen_call *c, const struct token_usage *u)
 {
     struct kserve_generate *g = generate_of(c);
-    buf_printf(&c->out, ",\"details\":{\"finish_reason\":\"%s\",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"generated_tokens\":%u",
+    buf_printf(&c->out,
+               ",\"details\":{\"finish_reason\":\"%s\",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"generated_tokens\":%u",
                openai__finish_name(g->finish), u->prompt_tok, u->cached_tok, u->generated_tok);
     if (g->reply.logprobs) {
         buf_append_z(&c->out, ",\"logprobs\":[");
@@ -166,7 +167,8 @@ static void start(struct api *a, struct http_request *r, struct api_call *call)
                                                  .end = on_end,
                                                  .fail = on_fail,
                                                  .release = release,
-                                                 .stream_type = "text/event-stream; charset=utf-8"};
+                                                 .stream_type = "text/event-stream; charset=utf-8",
+                                                 .prompt_field = "text_input"};
     generate__start(a, r, call, &protocol);
 }
 

@@ -69,6 +69,7 @@ struct gen_protocol {
     void (*fail)(struct gen_call *c, int status, const char *text); /* in a stream that has begun */
     void (*release)(struct gen_call *c);                            /* (optional) */
     const char *stream_type;                                        /* content type of a stream */
+    const char *prompt_field;                                       /* what the body calls it: "messages", "prompt" */
     bool only_prepare;                                              /* nothing is submitted; prepare writes the body */
 };
 

@@ -334,6 +334,7 @@ void api__chat_completions(struct api *a, struct http_request *r, struct api_cal
                                                       .end = on_end,
                                                       .fail = stream_fail,
                                                       .release = release,
-                                                      .stream_type = "text/event-stream; charset=utf-8"};
+                                                      .stream_type = "text/event-stream; charset=utf-8",
+                                                      .prompt_field = "messages"};
     generate__start(a, r, call, &chat_protocol);
 }

@@ -297,6 +297,7 @@ void api__completions(struct api *a, struct http_request *r, struct api_call *ca
                                                              .end = on_end,
                                                              .fail = on_fail,
                                                              .release = release,
-                                                             .stream_type = "text/event-stream; charset=utf-8"};
+                                                             .stream_type = "text/event-stream; charset=utf-8",
+                                                             .prompt_field = "prompt"};
     generate__start(a, r, call, &completions_protocol);
 }

@@ -334,7 +334,7 @@ static int too_long(struct gen_call *c, int rc, size_t most, struct error *err)
         "This model's maximum context length is %zu tokens. However, your messages resulted in more than %zu tokens. Please "
         "reduce the length of the messages.",
         model_version_contract(c->version)->context_tokens, most);
-    return generate__fault(c, STATUS_INVALID, "messages", "context_length_exceeded");
+    return generate__fault(c, STATUS_INVALID, c->protocol->prompt_field, "context_length_exceeded");
 }
 
 static int encode(struct conversation *v)

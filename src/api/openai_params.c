@@ -231,8 +231,8 @@ static int read_stream(struct gen_call *c, struct openai_reply *reply, struct er
     yyjson_val *options = NULL;
     int rc = openai__bool(c, c->fields, "stream", &c->stream, err);
     if (rc == 0)
-        rc = generate__fault(c, json_get_obj(c->fields, "stream_options", JSON_OPTIONAL, &options, NULL, err),
-                             "stream_options", NULL);
+        rc = generate__fault(c, json_get_obj(c->fields, "stream_options", JSON_OPTIONAL, &options, NULL, err), "stream_options",
+                             NULL);
     if (rc || !options)
         return rc;
     if (!c->stream)

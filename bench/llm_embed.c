@@ -76,7 +76,7 @@ static void submit(struct engine_model *m, char *line, struct text *t)
         char byte[3] = {line[2 * i], line[2 * i + 1], 0};
         line[i] = (char)strtoul(byte, NULL, 16);
     }
-    if (engine_llm.tokenize(m, (struct str){line, n}, true, &tokens, &n_tok, &err) < 0)
+    if (engine_llm.tokenize(m, (struct str){line, n}, true, true, &tokens, &n_tok, &err) < 0)
         die(&err);
     struct token_request r = {
         .prompt = tokens, .n_prompt = n_tok, .embed = true, .deadline_ns = UINT64_MAX, .on_event = on_event, .ctx = t};

@@ -40,6 +40,7 @@ static const route_handler handlers[ROUTE_COUNT] = {
     [ROUTE_GENERATE] = api__generate,
     [ROUTE_GENERATE_STREAM] = api__generate_stream,
     [ROUTE_RESPONSES] = api__responses,
+    [ROUTE_EMBEDDINGS] = api__embeddings,
     [ROUTE_TOKENIZE] = api__tokenize,
     [ROUTE_DETOKENIZE] = api__detokenize,
     [ROUTE_ADMIN_RELOAD] = api__admin_reload,

@@ -104,6 +104,7 @@ void api__openai_model(struct api *a, struct http_request *r, struct api_call *c
 void api__generate(struct api *a, struct http_request *r, struct api_call *call);
 void api__generate_stream(struct api *a, struct http_request *r, struct api_call *call);
 void api__responses(struct api *a, struct http_request *r, struct api_call *call);
+void api__embeddings(struct api *a, struct http_request *r, struct api_call *call);
 void api__tokenize(struct api *a, struct http_request *r, struct api_call *call);
 void api__detokenize(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_reload(struct api *a, struct http_request *r, struct api_call *call);

@@ -20,7 +20,7 @@
 static int check_prompt(const struct gen_call *c, const struct gen_prompt *p, struct error *err)
 {
     size_t most = model_version_contract(c->version)->context_tokens;
-    if (!p->n_tokens || p->n_tokens < most)
+    if (p->n_tokens < most + c->embed) /* no room for an answer is needed beside a text that is embedded */
         return 0;
     return error_set(
         err, STATUS_TOO_LARGE,
@@ -141,10 +141,17 @@ int generate__find(struct gen_call *c, struct str model, struct str version, str
         return generate__fault(c, rc, "model", rc == STATUS_NOT_FOUND ? "model_not_found" : NULL);
     c->version = v;
     c->model = model;
-    if (model_version_contract(v)->face == ENGINE_TOKEN)
+    bool token = model_version_contract(v)->face == ENGINE_TOKEN, embeds = model_version_contract(v)->embedding_dims > 0;
+    if (token && (c->protocol->only_prepare || embeds == c->embed))
         return 0;
-    rc = error_set(err, STATUS_INVALID, "model \"%.*s\" takes tensors and generates no text: use /v2/models/%.*s/infer",
-                   STR_ARG(model), STR_ARG(model));
+    if (token)
+        rc = error_set(err, STATUS_INVALID,
+                       embeds ? "model \"%.*s\" gives embeddings and generates no text: use /v1/embeddings"
+                              : "model \"%.*s\" generates text and gives no embeddings",
+                       STR_ARG(model));
+    else
+        rc = error_set(err, STATUS_INVALID, "model \"%.*s\" takes tensors and generates no text: use /v2/models/%.*s/infer",
+                       STR_ARG(model), STR_ARG(model));
     return generate__fault(c, rc, "model", NULL);
 }
 
@@ -166,7 +173,8 @@ int generate__prompts(struct gen_call *c, size_t n, struct error *err)
 int generate__tokenize(struct gen_call *c, struct str text, size_t index, struct error *err)
 {
     struct gen_prompt *p = &c->prompts[index];
-    return model_version_ops(c->version)->tokenize(model_version_engine(c->version), text, true, &p->tokens, &p->n_tokens, err);
+    return model_version_ops(c->version)
+        ->tokenize(model_version_engine(c->version), text, true, true, &p->tokens, &p->n_tokens, err);
 }
 
 int generate__deadline(struct gen_call *c, struct error *err)
@@ -277,8 +285,10 @@ static void release(struct gen_call *c)
     c->request->on_gone = NULL;
     c->call->error_param = c->param;
     c->call->error_code = c->code;
-    for (size_t i = 0; i < c->n_prompts; i++)
+    for (size_t i = 0; i < c->n_prompts; i++) {
         free(c->prompts[i].tokens);
+        free(c->prompts[i].embedding);
+    }
     if (c->protocol->release)
         c->protocol->release(c);
     c->call->version = c->version; /* its names are in the access record */

@@ -65,10 +65,24 @@ static struct gen_event *copy_event(const struct token_event *ev)
     return out;
 }
 
+static void keep_embedding(struct gen_prompt *p, const struct token_event *ev)
+{
+    if (!ev->n_embedding)
+        return;
+    p->embedding = calloc(ev->n_embedding, sizeof *p->embedding);
+    if (!p->embedding) {
+        atomic_store_explicit(&p->lost, true, memory_order_relaxed);
+        return;
+    }
+    memcpy(p->embedding, ev->embedding, ev->n_embedding * sizeof *p->embedding);
+    p->n_embedding = ev->n_embedding;
+}
+
 static void post_final(struct gen_prompt *p, const struct token_event *ev)
 {
     p->last = (struct gen_event){.kind = ev->kind, .prompt = p, .finish = ev->finish};
     p->usage = ev->usage;
+    keep_embedding(p, ev);
     if (ev->kind == TOKEN_EVENT_FAILED) {
         p->status = ev->status < 0 ? ev->status : STATUS_INTERNAL;
         snprintf(p->error, sizeof p->error, "%s", ev->error ? ev->error : "the model failed");

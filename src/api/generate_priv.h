@@ -41,8 +41,6 @@ struct gen_event {
     size_t n_tokens;
     const struct token_logprob *logprobs; /* [n_tokens * (1 + top)] or NULL */
     size_t n_logprobs;
-    const float *embedding;
-    size_t n_embedding;
     struct token_usage usage;
 };
 
@@ -57,6 +55,8 @@ struct gen_prompt {
     int status;          /* of a FAILED end */
     char error[ERROR_TEXT_BYTES];
     struct token_usage usage; /* final */
+    float *embedding;         /* [n_embedding], malloc'ed; of an embedding */
+    size_t n_embedding;
     struct gen_event last;
 };
 

@@ -130,8 +130,8 @@ static int prepare_tokenize(struct gen_call *c, struct error *err)
             rc = generate__prompts(c, 1, err);
         if (rc == 0)
             rc = model_version_ops(c->version)
-                     ->tokenize(model_version_engine(c->version), text, special, &c->prompts[0].tokens, &c->prompts[0].n_tokens,
-                                err);
+                     ->tokenize(model_version_engine(c->version), text, special, true, &c->prompts[0].tokens,
+                                &c->prompts[0].n_tokens, err);
     }
     if (rc < 0)
         return rc;

@@ -157,7 +157,9 @@ static void put_echo(struct buf *out, const struct responses *s, const char *key
 {
     yyjson_val *v = yyjson_obj_get(s->original.root, key);
     char *text = v && !yyjson_is_null(v) ? yyjson_val_write(v, 0, NULL) : NULL;
-    buf_printf(out, ",\"%s\":", key);
+    buf_append_z(out, ",\"");
+    buf_append_z(out, key);
+    buf_append_z(out, "\":");
     buf_append_z(out, text ? text : absent);
     free(text);
 }

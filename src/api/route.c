@@ -42,6 +42,7 @@ static const struct route routes[] = {
     {ROUTE_UNLOAD, API_HTTP | API_ADMIN, HTTP_POST, {"v2", "repository", "models", "{m}", "unload"}},
     {ROUTE_CHAT_COMPLETIONS, API_HTTP, HTTP_POST, {"v1", "chat", "completions"}},
     {ROUTE_RESPONSES, API_HTTP, HTTP_POST, {"v1", "responses"}},
+    {ROUTE_EMBEDDINGS, API_HTTP, HTTP_POST, {"v1", "embeddings"}},
     {ROUTE_COMPLETIONS, API_HTTP, HTTP_POST, {"v1", "completions"}},
     {ROUTE_OPENAI_MODELS, API_HTTP, HTTP_GET, {"v1", "models"}},
     {ROUTE_OPENAI_MODEL, API_HTTP, HTTP_GET, {"v1", "models", "{m}"}},
@@ -74,6 +75,7 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_GENERATE] = "generate",
     [ROUTE_GENERATE_STREAM] = "generate_stream",
     [ROUTE_RESPONSES] = "responses",
+    [ROUTE_EMBEDDINGS] = "embeddings",
     [ROUTE_TOKENIZE] = "tokenize",
     [ROUTE_DETOKENIZE] = "detokenize",
     [ROUTE_METRICS] = "metrics",
@@ -104,6 +106,7 @@ static const struct edge_need needs[ROUTE_COUNT] = {
     [ROUTE_GENERATE] = {.scope = EDGE_INFER},
     [ROUTE_GENERATE_STREAM] = {.scope = EDGE_INFER},
     [ROUTE_RESPONSES] = {.scope = EDGE_INFER},
+    [ROUTE_EMBEDDINGS] = {.scope = EDGE_INFER},
     [ROUTE_TOKENIZE] = {.scope = EDGE_INFER},
     [ROUTE_DETOKENIZE] = {.scope = EDGE_INFER},
     [ROUTE_METRICS] = {.scope = EDGE_READ, .every_model = true},
@@ -130,9 +133,11 @@ bool route_row_at(size_t i, struct route_row *out)
 
 /* Where it is not "http", which stands for KServe's protocol and what belongs to no protocol. Routes of others have their row here. */
 static const char *const protocols[ROUTE_COUNT] = {
-    [ROUTE_NONE] = "http",          [ROUTE_RESPONSES] = "openai",     [ROUTE_CHAT_COMPLETIONS] = "openai",
-    [ROUTE_COMPLETIONS] = "openai", [ROUTE_OPENAI_MODELS] = "openai", [ROUTE_OPENAI_MODEL] = "openai",
-    [ROUTE_TOKENIZE] = "openai",    [ROUTE_DETOKENIZE] = "openai",
+    [ROUTE_NONE] = "http",           [ROUTE_EMBEDDINGS] = "openai",
+    [ROUTE_RESPONSES] = "openai",    [ROUTE_CHAT_COMPLETIONS] = "openai",
+    [ROUTE_COMPLETIONS] = "openai",  [ROUTE_OPENAI_MODELS] = "openai",
+    [ROUTE_OPENAI_MODEL] = "openai", [ROUTE_TOKENIZE] = "openai",
+    [ROUTE_DETOKENIZE] = "openai",
 };
 
 const char *route_protocol(enum route_id id)
@@ -142,8 +147,8 @@ const char *route_protocol(enum route_id id)
 
 bool route_takes_prompt(enum route_id id)
 {
-    return id == ROUTE_CHAT_COMPLETIONS || id == ROUTE_COMPLETIONS || id == ROUTE_RESPONSES || id == ROUTE_GENERATE ||
-           id == ROUTE_GENERATE_STREAM || id == ROUTE_TOKENIZE || id == ROUTE_DETOKENIZE;
+    return id == ROUTE_CHAT_COMPLETIONS || id == ROUTE_COMPLETIONS || id == ROUTE_EMBEDDINGS || id == ROUTE_RESPONSES ||
+           id == ROUTE_GENERATE || id == ROUTE_GENERATE_STREAM || id == ROUTE_TOKENIZE || id == ROUTE_DETOKENIZE;
 }
 
 const char *route_name(enum route_id id)

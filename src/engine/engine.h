@@ -211,7 +211,9 @@ struct engine_ops {
      * block; any thread. */
     int (*adapter_unload)(struct engine_model *m, struct str name, struct error *err);
     /* Text <-> tokens; any thread. tokens: malloc'ed array that the caller frees. */
-    int (*tokenize)(struct engine_model *m, struct str text, bool special, int32_t **tokens, size_t *n, struct error *err);
+    /* `special`: add what the vocabulary puts around a text (BOS, CLS, ...); `control`: the text of a control token becomes that token. */
+    int (*tokenize)(struct engine_model *m, struct str text, bool special, bool control, int32_t **tokens, size_t *n,
+                    struct error *err);
     int (*detokenize)(struct engine_model *m, const int32_t *tokens, size_t n, struct buf *out, struct error *err);
     /* (optional: no facts, no chat) */
     const struct engine_text *(*text)(const struct engine_model *m);

@@ -36,3 +36,16 @@ bool base64_decode(struct str text, uint8_t *out, size_t *n)
     *n = at;
     return true;
 }
+
+void base64_encode(const uint8_t *p, size_t n, char *out)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for (size_t i = 0; i < n; i += 3) {
+        uint32_t left = (uint32_t)(n - i < 3 ? n - i : 3);
+        uint32_t group = (uint32_t)p[i] << 16 | (left > 1 ? (uint32_t)p[i + 1] << 8 : 0) | (left > 2 ? p[i + 2] : 0u);
+        *out++ = letters[group >> 18];
+        *out++ = letters[group >> 12 & 63];
+        *out++ = left > 1 ? letters[group >> 6 & 63] : '=';
+        *out++ = left > 2 ? letters[group & 63] : '=';
+    }
+}

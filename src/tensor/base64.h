@@ -13,4 +13,12 @@
  * not base64. Pure. */
 bool base64_decode(struct str text, uint8_t *out, size_t *n);
 
+/* Bytes of the text that base64_encode writes for `n`; n is less than a quarter of the address space. */
+static inline size_t base64_encoded_size(size_t n)
+{
+    return (n + 2) / 3 * 4;
+}
+/* Encode into `out`, which has room for base64_encoded_size(n); no NUL. Pure. */
+void base64_encode(const uint8_t *p, size_t n, char *out);
+
 #endif

@@ -297,9 +297,10 @@ static void fake_cancel_id(struct engine_model *m, uint64_t id)
     fake_tokens_cancel(m->tokens, id);
 }
 
-static int fake_tokenize(struct engine_model *m, struct str text, bool special, int32_t **tokens, size_t *n, struct error *err)
+static int fake_tokenize(struct engine_model *m, struct str text, bool special, bool control, int32_t **tokens, size_t *n,
+                         struct error *err)
 {
-    (void)m, (void)special;
+    (void)m, (void)special, (void)control;
     return fake_tokens_encode(text, tokens, n, err);
 }
 

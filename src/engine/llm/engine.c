@@ -393,10 +393,11 @@ static void cancel_id(struct engine_model *m, uint64_t id)
 
 /* ---- text, heartbeat ---- */
 
-static int tokenize(struct engine_model *m, struct str text, bool special, int32_t **tokens, size_t *n, struct error *err)
+static int tokenize(struct engine_model *m, struct str text, bool special, bool control, int32_t **tokens, size_t *n,
+                    struct error *err)
 {
     struct token_list l = {0};
-    struct text_span span = {text, special};
+    struct text_span span = {text, control};
     int rc = tokenizer_encode(m->tokenizer, &span, 1, special, 0, &l, err);
     if (rc < 0) {
         token_list_release(&l);

@@ -308,7 +308,7 @@ static void test_text(void **state)
     size_t n = 0;
     struct buf out;
     buf_init(&out);
-    assert_int_equal(0, engine_llm.tokenize(m, STR("abc"), false, &ids, &n, &err));
+    assert_int_equal(0, engine_llm.tokenize(m, STR("abc"), false, false, &ids, &n, &err));
     assert_true(n > 0);
     assert_int_equal(0, engine_llm.detokenize(m, ids, n, &out, &err));
     assert_string_equal("abc", buf_z(&out));

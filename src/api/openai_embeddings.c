@@ -1,0 +1,167 @@
+/* openai_embeddings.c: POST /v1/embeddings: vectors of texts or token ids, as numbers or as base64 of little-endian floats, which is what
+ * OpenAI's client asks for by itself. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/openai_priv.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "tensor/base64.h"
+
+struct embeddings {
+    bool base64;
+};
+
+static int no_memory(struct error *err)
+{
+    return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
+}
+
+/* ---- prepare ---- */
+
+static int take_ids(struct gen_call *c, yyjson_val *list, size_t index, struct error *err)
+{
+    size_t i, n = yyjson_arr_size(list);
+    yyjson_val *e;
+    int32_t *ids = n ? calloc(n, sizeof *ids) : NULL;
+    if (!n)
+        return openai__invalid(c, "input", err, "input[%zu] is an empty list", index);
+    if (!ids)
+        return no_memory(err);
+    c->prompts[index].tokens = ids;
+    c->prompts[index].n_tokens = n;
+    yyjson_arr_foreach(list, i, n, e)
+    {
+        if (!yyjson_is_uint(e) || yyjson_get_uint(e) > INT32_MAX)
+            return openai__invalid(c, "input", err, "input: element %zu of a list of tokens must be a token id", i);
+        ids[i] = (int32_t)yyjson_get_uint(e);
+    }
+    return 0;
+}
+
+/* A text gets the vocabulary's own markers (CLS, SEP); what stands in it never becomes one. */
+static int take_input(struct gen_call *c, yyjson_val *v, size_t index, struct error *err)
+{
+    struct gen_prompt *p = &c->prompts[index];
+    if (yyjson_is_arr(v))
+        return take_ids(c, v, index, err);
+    if (!yyjson_is_str(v))
+        return openai__invalid(c, "input", err, "input must be a string, a list of strings, or lists of token ids, not %s",
+                               json_type_name(v));
+    return model_version_ops(c->version)
+        ->tokenize(model_version_engine(c->version), json_str(v), true, false, &p->tokens, &p->n_tokens, err);
+}
+
+static int take_inputs(struct gen_call *c, struct error *err)
+{
+    yyjson_val *v = NULL, *e;
+    int rc = generate__fault(c, json_get_any(c->doc.root, "input", JSON_REQUIRED, &v, NULL, err), "input", NULL);
+    bool list = yyjson_is_arr(v) && !yyjson_is_num(yyjson_arr_get_first(v));
+    size_t i, n = list ? yyjson_arr_size(v) : 1;
+    if (rc == 0)
+        rc = generate__fault(c, generate__prompts(c, n, err), "input", NULL);
+    if (rc == 0 && !list)
+        return take_input(c, v, 0, err);
+    yyjson_arr_foreach(v, i, n, e)
+    {
+        if (rc == 0)
+            rc = take_input(c, e, i, err);
+    }
+    return rc;
+}
+
+static int take_options(struct gen_call *c, struct embeddings *s, struct error *err)
+{
+    struct str format = STR("float");
+    uint64_t dims = model_version_contract(c->version)->embedding_dims, want = dims;
+    int rc = openai__str(c, c->doc.root, "encoding_format", JSON_OPTIONAL, &format, err);
+    if (rc == 0 && !str_eqz(format, "float") && !str_eqz(format, "base64"))
+        rc =
+            openai__invalid(c, "encoding_format", err, "encoding_format is \"%.*s\"; accepted: float, base64", STR_ARG(format));
+    if (rc == 0)
+        rc = generate__fault(c, json_get_u64(c->doc.root, "dimensions", JSON_OPTIONAL, 1, INT32_MAX, &want, NULL, err),
+                             "dimensions", NULL);
+    if (rc == 0 && want != dims)
+        rc = openai__invalid(c, "dimensions", err, "dimensions is %llu; this model's embeddings have %llu",
+                             (unsigned long long)want, (unsigned long long)dims);
+    s->base64 = str_eqz(format, "base64");
+    return rc;
+}
+
+static int prepare(struct gen_call *c, struct error *err)
+{
+    struct embeddings *s = ARENA_NEW(&c->arena, struct embeddings);
+    struct str model;
+    if (!s)
+        return no_memory(err);
+    c->state = s;
+    c->embed = true;
+    int rc = generate__parse_body(c, err);
+    if (rc == 0)
+        rc = openai__str(c, c->doc.root, "model", JSON_REQUIRED, &model, err);
+    if (rc == 0)
+        rc = generate__find(c, model, (struct str){0}, err);
+    if (rc == 0)
+        rc = generate__deadline(c, err);
+    if (rc == 0)
+        rc = take_options(c, s, err);
+    return rc ? rc : take_inputs(c, err);
+}
+
+/* ---- reply ---- */
+
+static void put_base64(struct buf *out, const float *v, size_t n)
+{
+    size_t bytes = n * sizeof *v;
+    char *at = buf_reserve(out, base64_encoded_size(bytes) + 2);
+    if (!at)
+        return;
+    *at = '"';
+    base64_encode((const uint8_t *)v, bytes, at + 1); /* hosts of this server are little-endian */
+    at[1 + base64_encoded_size(bytes)] = '"';
+    out->n += base64_encoded_size(bytes) + 2;
+}
+
+static void put_vector(struct buf *out, const float *v, size_t n)
+{
+    buf_append_c(out, '[');
+    for (size_t i = 0; i < n; i++)
+        buf_printf(out, i ? ",%.9g" : "%.9g", (double)v[i]);
+    buf_append_c(out, ']');
+}
+
+static void on_end(struct gen_call *c)
+{
+    const struct embeddings *s = c->state;
+    struct token_usage u = generate__usage(c);
+    buf_append_z(&c->out, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < c->n_prompts; i++) {
+        const struct gen_prompt *p = &c->prompts[i];
+        buf_printf(&c->out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "", i);
+        if (s->base64)
+            put_base64(&c->out, p->embedding, p->n_embedding);
+        else
+            put_vector(&c->out, p->embedding, p->n_embedding);
+        buf_append_c(&c->out, '}');
+    }
+    buf_append_z(&c->out, "],");
+    openai__member(&c->out, "model", c->model);
+    buf_printf(&c->out, ",\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u}}", u.prompt_tok, u.prompt_tok);
+}
+
+static void on_event(struct gen_call *c, const struct gen_event *ev)
+{
+    (void)c, (void)ev; /* an embedding comes with the final event */
+}
+
+static void on_fail(struct gen_call *c, int status, const char *text)
+{
+    (void)c, (void)status, (void)text; /* there is no stream */
+}
+
+void api__embeddings(struct api *a, struct http_request *r, struct api_call *call)
+{
+    static const struct gen_protocol protocol = {
+        .prepare = prepare, .event = on_event, .end = on_end, .fail = on_fail, .prompt_field = "input"};
+    generate__start(a, r, call, &protocol);
+}

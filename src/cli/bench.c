@@ -359,6 +359,8 @@ static int run_bench(struct bench *b, const struct cli_list *arguments)
 {
     struct error err = {0};
     int rc = http_target_parse(b->o.server.url, &b->server, &err);
+    if (rc == 0 && b->server.host[0])
+        rc = error_set(&err, STATUS_UNIMPLEMENTED, "the load generator speaks no TLS; give http:// or a unix socket");
     if (rc == 0)
         rc = kserve_connect(&b->o.server, &b->client, &err);
     if (rc == 0)

@@ -3,10 +3,12 @@
  * The key file is looked at once a second and read again when its size, time or inode changed: `inferd keys` replaces it by rename, so
  * what is read is always whole. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/status.h"
 #include "cli/server_priv.h"
 #include "edge/edge.h"
+#include "edge/jwt.h"
 #include "edge/keys.h"
 #include "net/tls.h"
 #include "obs/access_log.h"
@@ -56,6 +58,7 @@ void server__tick_edge(struct server *s, uint64_t now_ns)
     struct error err = {0};
     if (s->tls)
         tls_context_tick(s->tls, now_ns);
+    server__tick_jwks(s, now_ns);
     if (!s->first_config->auth.keys_file[0] || now_ns < w->next_ns)
         return;
     w->next_ns = now_ns + WATCH_NS;
@@ -131,16 +134,33 @@ static void tell_open(struct server *s, const char *name, const struct config_li
     }
 }
 
+static struct jwt_rules *make_rules(const struct config *c)
+{
+    struct jwt_rules *r = malloc(sizeof *r);
+    if (r)
+        *r = (struct jwt_rules){.issuer = c->jwt.issuer,
+                                .audience = c->jwt.audience,
+                                .scope_claim = c->jwt.scope_claim,
+                                .scope_prefix = c->jwt.scope_prefix,
+                                .tenant_claim = c->jwt.tenant_claim,
+                                .skew_s = (uint32_t)(c->jwt.skew / 1000000000u)};
+    return r;
+}
+
 int server__start_edge(struct server *s, struct error *err)
 {
     const struct config *c = s->first_config;
-    const struct edge_options o = {.keys = c->auth.keys_file[0] != 0, .metrics = s->metrics};
+    if (c->jwt.keys[0] && !(s->jwt_rules = make_rules(c)))
+        return error_set(err, STATUS_NOMEM, "out of memory while starting");
+    const struct edge_options o = {.keys = c->auth.keys_file[0] != 0, .tokens = s->jwt_rules, .metrics = s->metrics};
     s->edge = edge_create(&o);
     if (!s->edge)
         return error_set(err, STATUS_NOMEM, "out of memory while starting");
     int rc = start_audit(s, err);
     if (rc == 0)
         rc = start_tls(s, err);
+    if (rc == 0 && s->jwt_rules)
+        rc = server__start_jwks(s, err);
     if (rc == 0 && o.keys) {
         file_changed(s);
         rc = read_keys(s, err);

@@ -27,7 +27,9 @@ struct server {
     struct logger *log;
     struct access_log *access, *audit;
     struct edge *edge;
-    struct tls_context *tls; /* NULL: no listener speaks TLS */
+    struct jwt_rules *jwt_rules;  /* NULL: no tokens */
+    struct jwks_fetcher *fetcher; /* asks a URL for the issuer's keys; NULL: none */
+    struct tls_context *tls;      /* NULL: no listener speaks TLS */
     struct edge_watch {
         uint64_t next_ns, size_bytes, mtime_ns, inode; /* of the key file as it was last read */
         bool failing;                                  /* told the log already */
@@ -66,6 +68,12 @@ void server__http_limits(struct server *s, struct http_limits *out);
 int server__start_edge(struct server *s, struct error *err) MUST_CHECK;
 void server__tick_edge(struct server *s, uint64_t now_ns);
 int server__reload_edge(struct server *s, struct error *err) MUST_CHECK;
+
+/* server_jwks.c: the issuer's keys. A file must be there and right at start, and is watched; a URL is asked by a thread of its own, and
+ * while it has not answered tokens get 503. */
+int server__start_jwks(struct server *s, struct error *err) MUST_CHECK;
+void server__tick_jwks(struct server *s, uint64_t now_ns);
+void server__stop_jwks(struct server *s);
 
 /* server_reload.c. Any thread. The report is JSON. */
 int server__reload(struct server *s, struct buf *report, struct error *err) MUST_CHECK;

@@ -359,7 +359,9 @@ void server__release(struct server *s)
         cli_engines_close(s->engines);
     access_log_destroy(s->access);
     access_log_destroy(s->audit);
+    server__stop_jwks(s);
     edge_destroy(s->edge);
+    free(s->jwt_rules);
     tls_context_destroy(s->tls);
     process_metrics_destroy(s->process_metrics);
     metrics_destroy(s->metrics);

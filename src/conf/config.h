@@ -99,6 +99,11 @@ struct config {
         uint64_t handshake_timeout, ticket_rotation;
     } tls;
     struct {
+        const char *keys; /* file or URL; "": no tokens */
+        const char *issuer, *audience, *scope_claim, *scope_prefix, *tenant_claim, *ca;
+        uint64_t skew, refresh;
+    } jwt;
+    struct {
         const char *file; /* "": audit.log in state_dir, if there is one; "off" */
     } audit;
     bool insecure;

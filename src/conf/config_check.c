@@ -68,7 +68,8 @@ bool config_has_tls(const struct config *c, const char *listener)
 
 bool config_has_auth(const struct config *c, const char *listener)
 {
-    return c->auth.keys_file[0] || (config_has_tls(c, listener) && c->tls.client_auth == CONFIG_CLIENT_REQUIRED);
+    return c->auth.keys_file[0] || c->jwt.keys[0] ||
+           (config_has_tls(c, listener) && c->tls.client_auth == CONFIG_CLIENT_REQUIRED);
 }
 
 /* What a listener that others reach lacks; NULL: nothing. */
@@ -136,6 +137,10 @@ int config_check(const struct config *c, struct error *err)
                 seen[n_seen++] = address;
         }
     int rc = check_tls(c, err);
+    if (rc == 0 && c->jwt.keys[0] && !c->jwt.issuer[0])
+        rc = rule_error(c, "jwt.issuer", err, "jwt.keys needs it: whose tokens are good");
+    if (rc == 0 && c->jwt.keys[0] && !c->jwt.audience[0])
+        rc = rule_error(c, "jwt.audience", err, "jwt.keys needs it: a token for another service must not be good here");
     if (rc < 0)
         return rc;
     if (!c->http.listen.n)

@@ -144,6 +144,18 @@ static const struct option auth_rows[] = {
     STRING("audit.file", audit.file, "", FIXED, "One JSON line per admin action and refused request, reopened on SIGUSR1. Empty: audit.log in state_dir; off: none."),
 };
 
+static const struct option jwt_rows[] = {
+    STRING("jwt.keys", jwt.keys, "", FIXED, "The token issuer's public keys, a JWK set: a file, or an http:// or https:// URL that is asked again. Empty: no tokens are taken."),
+    STRING("jwt.issuer", jwt.issuer, "", FIXED, "The `iss` that a token must have."),
+    STRING("jwt.audience", jwt.audience, "", FIXED, "The `aud` that a token must have among its own."),
+    STRING("jwt.scope_claim", jwt.scope_claim, "scope", FIXED, "The claim that holds infer, read or admin among its words."),
+    STRING("jwt.scope_prefix", jwt.scope_prefix, "", FIXED, "What stands in front of our scopes there: `inferd:` for inferd:read."),
+    STRING("jwt.tenant_claim", jwt.tenant_claim, "tenant", FIXED, "The claim that names the tenant; without it the tenant is `default`."),
+    STRING("jwt.ca", jwt.ca, "", FIXED, "PEM file of the authorities to believe behind https://. Empty: the system's."),
+    TIME("jwt.skew", jwt.skew, "30s", 0, 60 * SEC, FIXED, "How far the clocks of issuer and server may be apart."),
+    TIME("jwt.refresh", jwt.refresh, "10m", 30 * SEC, 24 * HOUR, FIXED, "How often a URL is asked; an unknown key asks at once, but once in 30 s at most."),
+};
+
 static const struct option tls_rows[] = {
     LIST("tls.certificates", tls.certificates, "", 32, FIXED, NULL, NULL, "PEM files of certificates with their chains; chosen by the name a client asks for, else the first. Read again when they change. Empty: no TLS."),
     LIST("tls.keys", tls.keys, "", 32, FIXED, NULL, NULL, "PEM files of their private keys, in the same order. Empty: the keys are in the certificates' files."),
@@ -178,6 +190,7 @@ static const struct option_group groups[] = {
     GROUP("engines", "Engines", engine_rows),
     GROUP("observe", "Metrics and logs", observe_rows),
     GROUP("auth", "Who may do what", auth_rows),
+    GROUP("jwt", "Tokens", jwt_rows),
     GROUP("tls", "TLS", tls_rows),
     GROUP("operate", "Operation", operate_rows),
 };
@@ -195,7 +208,8 @@ static const struct option_alias aliases[] = {
 
 #define ROWS                                                                                                                   \
     (COUNT_OF(http_rows) + COUNT_OF(limit_rows) + COUNT_OF(repository_rows) + COUNT_OF(scheduler_rows) +                       \
-     COUNT_OF(engine_rows) + COUNT_OF(observe_rows) + COUNT_OF(auth_rows) + COUNT_OF(tls_rows) + COUNT_OF(operate_rows))
+     COUNT_OF(engine_rows) + COUNT_OF(observe_rows) + COUNT_OF(auth_rows) + COUNT_OF(tls_rows) + COUNT_OF(jwt_rows) +          \
+     COUNT_OF(operate_rows))
 static_assert(ROWS <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
 const struct option_group *option_groups(size_t *n)

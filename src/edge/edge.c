@@ -5,15 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sha256.h"
 #include "base/status.h"
+#include "edge/jwt.h"
 #include "edge/keys.h"
 #include "obs/metrics.h"
 #include "os/random.h"
 #include "os/thread.h"
 
+/* Tokens come again and again, and verifying one costs 30 to 100 us: the last ones are remembered by their hash. */
+#define TOKEN_SLOTS 2048
+
+struct token_slot {
+    uint8_t hash[32];
+    struct edge_identity *who; /* NULL: empty */
+};
+
 struct edge {
-    struct os_mutex lock; /* guards keys */
+    struct os_mutex lock; /* guards keys, issuer_keys, slots */
     struct key_table keys;
+    const struct jwt_rules *rules; /* NULL: no tokens */
+    struct jwks *issuer_keys;      /* NULL: not known yet */
+    struct token_slot *slots;      /* [TOKEN_SLOTS] when tokens are taken */
+    _Atomic bool misses_key;
     bool closed;
     struct metric *verdicts[EDGE_VERDICTS];
 };
@@ -33,6 +47,14 @@ const char *edge_verdict_name(enum edge_verdict v)
     return verdict_names[v];
 }
 
+static void clear_slots(struct edge *e)
+{
+    for (size_t i = 0; e->slots && i < TOKEN_SLOTS; i++) {
+        edge_identity_unref(e->slots[i].who);
+        e->slots[i].who = NULL;
+    }
+}
+
 struct edge *edge_create(const struct edge_options *o)
 {
     static const char *const labels[] = {"verdict", NULL};
@@ -40,7 +62,13 @@ struct edge *edge_create(const struct edge_options *o)
     if (!e)
         return NULL;
     os_mutex_init(&e->lock, RANK_LEAF);
-    e->closed = o->keys;
+    e->closed = o->keys || o->tokens;
+    e->rules = o->tokens;
+    e->slots = o->tokens ? calloc(TOKEN_SLOTS, sizeof *e->slots) : NULL;
+    if (o->tokens && !e->slots) {
+        edge_destroy(e);
+        return NULL;
+    }
     if (!o->metrics || !e->closed)
         return e;
     struct metric_family *f = metrics_family(o->metrics, METRIC_COUNTER, "inferd_auth_total",
@@ -55,6 +83,9 @@ void edge_destroy(struct edge *e)
     if (!e)
         return;
     key_table_release(&e->keys);
+    clear_slots(e);
+    free(e->slots);
+    jwks_unref(e->issuer_keys);
     os_mutex_release(&e->lock);
     free(e);
 }
@@ -79,7 +110,80 @@ int edge_set_keys(struct edge *e, struct str text, const char *where, size_t *n,
     return 0;
 }
 
+int edge_set_issuer_keys(struct edge *e, struct str text, const char *where, size_t *n, struct error *err)
+{
+    struct jwks *fresh, *old;
+    int rc = jwks_parse(text, where, &fresh, err);
+    if (rc < 0)
+        return rc;
+    *n = jwks_count(fresh);
+    os_mutex_lock(&e->lock);
+    old = e->issuer_keys;
+    e->issuer_keys = fresh;
+    clear_slots(e);
+    os_mutex_unlock(&e->lock);
+    atomic_store(&e->misses_key, false);
+    jwks_unref(old);
+    return 0;
+}
+
+bool edge_misses_key(struct edge *e, bool clear)
+{
+    return clear ? atomic_exchange(&e->misses_key, false) : atomic_load(&e->misses_key);
+}
+
 /* --- who is it --- */
+
+/* A verified token from before, else the keys to verify this one with (a reference, NULL: there are none). */
+static struct edge_identity *recall(struct edge *e, const uint8_t hash[32], struct jwks **keys)
+{
+    struct token_slot *s = &e->slots[(hash[0] | (size_t)hash[1] << 8) % TOKEN_SLOTS];
+    struct edge_identity *who = NULL;
+    os_mutex_lock(&e->lock);
+    if (s->who && memcmp(s->hash, hash, 32) == 0)
+        who = edge_identity_ref(s->who);
+    *keys = !who && e->issuer_keys ? jwks_ref(e->issuer_keys) : NULL;
+    os_mutex_unlock(&e->lock);
+    return who;
+}
+
+/* ... unless the keys have changed meanwhile. */
+static void remember(struct edge *e, const uint8_t hash[32], const struct jwks *keys, struct edge_identity *who)
+{
+    struct token_slot *s = &e->slots[(hash[0] | (size_t)hash[1] << 8) % TOKEN_SLOTS];
+    struct edge_identity *old = NULL;
+    os_mutex_lock(&e->lock);
+    if (e->issuer_keys == keys) {
+        old = s->who;
+        memcpy(s->hash, hash, 32);
+        s->who = edge_identity_ref(who);
+    }
+    os_mutex_unlock(&e->lock);
+    edge_identity_unref(old);
+}
+
+static int find_token(struct edge *e, struct str token, uint64_t now_s, struct edge_identity **who, struct error *err)
+{
+    struct sha256 h;
+    uint8_t hash[32];
+    struct jwks *keys;
+    sha256_init(&h);
+    sha256_add(&h, token.p, token.n);
+    sha256_finish(&h, hash);
+    *who = recall(e, hash, &keys);
+    if (*who)
+        return 0;
+    if (!keys)
+        return error_set(err, STATUS_UNAVAILABLE,
+                         "tokens can't be verified yet: the issuer's keys are not known; try again later");
+    int rc = jwt_verify(keys, e->rules, token, now_s, who, err);
+    if (rc == 0)
+        remember(e, hash, keys, *who);
+    else if (rc == STATUS_NOT_FOUND)
+        atomic_store_explicit(&e->misses_key, true, memory_order_relaxed);
+    jwks_unref(keys);
+    return rc;
+}
 
 static struct edge_identity *find_key(struct edge *e, struct str key)
 {
@@ -110,7 +214,7 @@ static struct str bearer(struct str authorization)
     return str_trim((struct str){authorization.p + scheme.n, authorization.n - scheme.n});
 }
 
-#define HOW "send an API key as `Authorization: Bearer KEY` or `x-api-key: KEY`"
+#define HOW "send a key or token as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 
 static int refuse(enum edge_verdict *verdict, enum edge_verdict why, struct error *err, const char *text)
 {
@@ -118,8 +222,8 @@ static int refuse(enum edge_verdict *verdict, enum edge_verdict why, struct erro
     return error_set(err, STATUS_UNAUTHENTICATED, "%s", text);
 }
 
-static int identify(struct edge *e, const struct edge_credentials *c, struct edge_identity **who, enum edge_verdict *verdict,
-                    struct error *err)
+static int identify(struct edge *e, const struct edge_credentials *c, uint64_t now_s, struct edge_identity **who,
+                    enum edge_verdict *verdict, struct error *err)
 {
     struct str key = c->api_key;
     if (c->repeated)
@@ -134,6 +238,11 @@ static int identify(struct edge *e, const struct edge_credentials *c, struct edg
             return refuse(verdict, EDGE_BAD_CREDENTIALS, err,
                           "Authorization and x-api-key are both there and differ; send one of them");
         key = token;
+    }
+    if (key.p && e->rules && jwt_looks_like(key)) {
+        int rc = find_token(e, key, now_s, who, err);
+        *verdict = EDGE_BAD_CREDENTIALS;
+        return rc == STATUS_NOT_FOUND ? STATUS_UNAUTHENTICATED : rc;
     }
     *who = key.p ? find_key(e, key) : find_certificate(e, c);
     if (*who)
@@ -176,7 +285,7 @@ static void recognise(struct edge *e, const struct edge_ask *ask, struct edge_id
     enum edge_verdict ignored;
     if (!c->authorization.p && !c->api_key.p && !c->n_certificate)
         return;
-    if (identify(e, c, who, &ignored, NULL) == 0 && !((*who)->expires_s && ask->now_s >= (*who)->expires_s))
+    if (identify(e, c, ask->now_s, who, &ignored, NULL) == 0 && !((*who)->expires_s && ask->now_s >= (*who)->expires_s))
         return;
     edge_identity_unref(*who);
     *who = NULL;
@@ -193,7 +302,7 @@ int edge_authorise(struct edge *e, const struct edge_ask *ask, struct edge_ident
         recognise(e, ask, who);
         return 0;
     }
-    int rc = identify(e, &ask->credentials, who, verdict, err);
+    int rc = identify(e, &ask->credentials, ask->now_s, who, verdict, err);
     if (rc == 0)
         rc = judge(ask, *who, verdict, err);
     metric_inc(e->verdicts[*verdict]);

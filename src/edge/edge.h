@@ -5,8 +5,8 @@
  * Without a source of identities (no key file, no token issuer, no client authority) the edge is open and every answer is yes; then the
  * configuration's own rules keep the listeners on loopback.
  *
- * Threads: edge_authorise from any I/O thread at once; it takes one lock for the length of a hash lookup. Replacing the keys takes the
- * same lock for a pointer swap. Clocks are passed in. */
+ * Threads: edge_authorise from any I/O thread at once; it takes one lock for the length of a hash lookup, never while it verifies a token.
+ * Replacing the keys takes the same lock for a pointer swap. Clocks are passed in. */
 #ifndef INFERD_EDGE_EDGE_H
 #define INFERD_EDGE_EDGE_H
 
@@ -19,10 +19,12 @@
 
 struct edge;
 struct metrics;
+struct jwt_rules; /* edge/jwt.h */
 
 struct edge_options {
-    bool keys;               /* there is a key file: its table comes by edge_set_keys */
-    struct metrics *metrics; /* may be NULL */
+    bool keys;                      /* there is a key file: its table comes by edge_set_keys */
+    const struct jwt_rules *tokens; /* NULL: no tokens are taken; keys come by edge_set_issuer_keys. Outlives the edge */
+    struct metrics *metrics;        /* may be NULL */
 };
 
 /* NULL when out of memory. */
@@ -35,6 +37,12 @@ bool edge_is_closed(const struct edge *e);
 /* Replace the keys by those of `text`, the content of the file called `where`. On an error (INVALID names the line) the old keys stay
  * in force. *n: how many there are now. Any thread. */
 int edge_set_keys(struct edge *e, struct str text, const char *where, size_t *n, struct error *err) MUST_CHECK;
+
+/* Replace the issuer's keys by those of `text` (a JWK set). Tokens that were verified under the old ones are verified anew. Errors as
+ * above. */
+int edge_set_issuer_keys(struct edge *e, struct str text, const char *where, size_t *n, struct error *err) MUST_CHECK;
+/* Did a token name a key that we don't have, since edge_set_issuer_keys or since `clear` was passed? */
+bool edge_misses_key(struct edge *e, bool clear);
 
 /* What a route asks of its caller: a constant of the route table. */
 struct edge_need {

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "net/tls.h"
 #include "os/clock.h"
 #include "os/file.h"
 
@@ -23,6 +24,8 @@ struct http_client {
     struct http_target target;
     struct http_client_options options;
     int fd;
+    struct tls_client *trust; /* NULL: plain */
+    struct tls_conn *tls;     /* of `fd` */
     struct buf request, body;
     struct arena arena;
     struct http1_parser parser;
@@ -42,7 +45,7 @@ static bool copy_text(char *to, size_t room, struct str s)
     return true;
 }
 
-static int parse_http(struct str rest, bool scheme, struct http_target *out, struct error *err)
+static int parse_http(struct str rest, const char *default_port, struct http_target *out, struct error *err)
 {
     char address[300];
     const char *slash = rest.n ? memchr(rest.p, '/', rest.n) : NULL;
@@ -50,29 +53,43 @@ static int parse_http(struct str rest, bool scheme, struct http_target *out, str
     while (prefix.n && prefix.p[prefix.n - 1] == '/')
         prefix.n--;
     if (!url_is_authority(host) || host.n == 0 || !copy_text(out->authority, sizeof out->authority, host) ||
-        !copy_text(out->prefix, sizeof out->prefix, prefix) || !copy_text(address, sizeof address - 3, host))
+        !copy_text(out->prefix, sizeof out->prefix, prefix) || !copy_text(address, sizeof address - 5, host))
         return error_set(err, STATUS_INVALID, "the server's address is not HOST:PORT, http://HOST:PORT or unix:/path");
     const char *colon = strrchr(address, ':');
     bool has_port = colon && !strchr(colon, ']');
-    if (!has_port && !scheme)
+    if (!has_port && !default_port)
         return error_set(err, STATUS_INVALID, "the server's address '%s' has no port", address);
     if (!has_port)
-        memcpy(address + host.n, ":80", 4);
+        memcpy(address + host.n, default_port, strlen(default_port) + 1);
     return os_addr_parse(address, &out->addr, err);
+}
+
+/* The authority without port and brackets. */
+static void copy_host(struct http_target *t)
+{
+    struct str a = str_of(t->authority);
+    const char *end = a.p[0] == '[' ? memchr(a.p, ']', a.n) : memchr(a.p, ':', a.n);
+    struct str host = {a.p + (a.p[0] == '['), end ? (size_t)(end - a.p) - (a.p[0] == '[') : a.n};
+    memcpy(t->host, host.p, host.n);
+    t->host[host.n] = 0;
 }
 
 int http_target_parse(const char *url, struct http_target *out, struct error *err)
 {
     *out = (struct http_target){0};
     struct str s = str_of(url);
-    if (str_starts(s, STR("https://")))
-        return error_set(err, STATUS_UNIMPLEMENTED, "https is not supported; use http:// or a unix socket");
+    if (str_starts(s, STR("https://"))) {
+        int rc = parse_http((struct str){s.p + 8, s.n - 8}, ":443", out, err);
+        if (rc == 0)
+            copy_host(out);
+        return rc;
+    }
     if (str_starts(s, STR("unix:"))) {
         memcpy(out->authority, "localhost", 10);
         return os_addr_parse(url, &out->addr, err);
     }
     bool scheme = str_starts(s, STR("http://"));
-    return parse_http(scheme ? (struct str){s.p + 7, s.n - 7} : s, scheme, out, err);
+    return parse_http(scheme ? (struct str){s.p + 7, s.n - 7} : s, scheme ? ":80" : NULL, out, err);
 }
 
 static bool is_visible(struct str s)
@@ -131,6 +148,8 @@ int http_client_create(const char *url, const struct http_client_options *option
     buf_init(&c->body);
     arena_init(&c->arena, 4096, 0);
     int rc = http_target_parse(url, &c->target, err);
+    if (rc == 0 && c->target.host[0])
+        rc = tls_client_create(c->options.ca_file, &c->trust, err);
     if (rc) {
         http_client_destroy(c);
         return rc;
@@ -141,6 +160,8 @@ int http_client_create(const char *url, const struct http_client_options *option
 
 static void disconnect(struct http_client *c)
 {
+    tls_conn_destroy(c->tls);
+    c->tls = NULL;
     os_close(c->fd);
     c->fd = -1;
 }
@@ -150,6 +171,7 @@ void http_client_destroy(struct http_client *c)
     if (!c)
         return;
     disconnect(c);
+    tls_client_destroy(c->trust);
     buf_release(&c->request);
     buf_release(&c->body);
     arena_release(&c->arena);
@@ -166,6 +188,18 @@ static int wait_ready(struct http_client *c, bool write, struct error *err)
     return error_set(err, STATUS_TIMEOUT, "%s did not answer in time", c->target.authority);
 }
 
+static int shake_hands(struct http_client *c, struct error *err)
+{
+    c->tls = tls_client_connect(c->trust, c->fd, c->target.host);
+    if (!c->tls)
+        return error_set(err, STATUS_NOMEM, "out of memory for TLS");
+    int rc;
+    while ((rc = tls_conn_handshake(c->tls, err)) == STATUS_AGAIN)
+        if ((rc = wait_ready(c, tls_conn_wants_write(c->tls), err)))
+            return rc;
+    return rc ? error_prefix(err, "%s", c->target.authority) : 0;
+}
+
 static int open_connection(struct http_client *c, struct error *err)
 {
     int rc = os_sock_connect(&c->target.addr, &c->fd, err);
@@ -179,6 +213,8 @@ static int open_connection(struct http_client *c, struct error *err)
         if (rc)
             error_prefix(err, "%s", c->target.authority);
     }
+    if (rc == 0 && c->trust)
+        rc = shake_hands(c, err);
     if (rc)
         disconnect(c);
     return rc;
@@ -189,7 +225,7 @@ static int send_request(struct http_client *c, struct error *err)
     size_t at = 0;
     while (at < c->request.n) {
         struct os_iov v = {c->request.p + at, c->request.n - at};
-        ssize_t n = os_sock_write(c->fd, &v, 1);
+        ssize_t n = c->tls ? tls_conn_write(c->tls, &v, 1) : os_sock_write(c->fd, &v, 1);
         if (n == STATUS_AGAIN) {
             int rc = wait_ready(c, true, err);
             if (rc)
@@ -256,7 +292,7 @@ static int receive(struct http_client *c, const struct http_client_request *r, b
 {
     *nothing = true;
     for (;;) {
-        ssize_t n = os_sock_read(c->fd, c->in, READ_BYTES);
+        ssize_t n = c->tls ? tls_conn_read(c->tls, c->in, READ_BYTES) : os_sock_read(c->fd, c->in, READ_BYTES);
         if (n == STATUS_AGAIN) {
             int rc = wait_ready(c, false, err);
             if (rc)

@@ -3,7 +3,8 @@
  * struct http_client   blocking, one connection kept alive, one call at a time: `inferd infer`, `inferd models`.
  * struct http_channel  one connection on an event loop, driven by callbacks: `inferd bench` holds thousands.
  *
- * Both read answers with wire/http1.h (strict) and skip interim ones. No TLS, no redirects, no proxies. */
+ * Both read answers with wire/http1.h (strict) and skip interim ones. TLS in the blocking one only; no
+ * redirects, no proxies. */
 #ifndef INFERD_NET_HTTP_CLIENT_H
 #define INFERD_NET_HTTP_CLIENT_H
 
@@ -18,14 +19,15 @@
 #include "os/sock.h"
 #include "wire/http1.h"
 
-/* Where a client goes: "http://host:port/prefix", "host:port", "unix:/path". */
+/* Where a client goes: "http://host:port/prefix", "https://...", "host:port", "unix:/path". */
 struct http_target {
     struct os_addr addr;
     char authority[256]; /* for the Host header */
     char prefix[256];    /* in front of every path; no slash at its end */
+    char host[256];      /* of https: whom the server must prove to be; else "" */
 };
-/* Parse and resolve (may block on the resolver). The port defaults to 80 behind "http://". STATUS_INVALID, STATUS_NOT_FOUND;
- * STATUS_UNIMPLEMENTED for https. */
+/* Parse and resolve (may block on the resolver). The port defaults to 80 behind "http://", to 443 behind "https://".
+ * STATUS_INVALID, STATUS_NOT_FOUND. */
 int http_target_parse(const char *url, struct http_target *out, struct error *err) MUST_CHECK;
 /* Append a whole request: line, Host, Content-Length when there is a body (or the method is POST, PUT or PATCH), the headers given,
  * body. False: a header or the path can't be sent. */
@@ -40,6 +42,7 @@ struct http_client_options {
     uint64_t connect_timeout_ns; /* 0: 5 s */
     uint64_t timeout_ns;         /* of a whole call; 0: 60 s */
     size_t max_body_bytes;       /* of an answer; 0: 256 MiB */
+    const char *ca_file;         /* https: PEM of the authorities to believe; NULL: the system's */
 };
 
 /* Parses `url`; connects at the first call. `options` may be NULL. One thread. */

@@ -2,6 +2,7 @@
  *
  * struct tls_context   what all connections of the server share: certificates by name, client authority, ticket keys. Read from files,
  *                      read again when they change; connections that are up keep what they began with.
+ * struct tls_client    the same for connections that we make.
  * struct tls_conn      one connection, over a socket that somebody else owns. Reads and writes look like those of os/sock.h.
  *
  * OpenSSL sits on the socket by a BIO of our own over os/sock.h: received bytes go straight from the kernel into its record buffer and
@@ -56,6 +57,16 @@ int tls_context_reload(struct tls_context *c, struct error *err) MUST_CHECK;
 /* Turn ticket keys, look whether a file changed, refresh inferd_tls_certificate_days_left and warn of what ends soon. Cheap; about once a
  * second, from the thread that reloads. */
 void tls_context_tick(struct tls_context *c, uint64_t now_ns);
+
+/* The client's side: `ca_file`: PEM of the authorities to believe; NULL: the system's. */
+struct tls_client;
+int tls_client_create(const char *ca_file, struct tls_client **out, struct error *err) MUST_CHECK;
+void tls_client_destroy(struct tls_client *c); /* after its connections; NULL is accepted */
+/* On a connected `fd`, to a server that must prove to be `host` (a name or an address without brackets). NULL: out of memory. Then
+ * tls_conn_handshake until it is 0. */
+struct tls_conn *tls_client_connect(struct tls_client *c, int fd, const char *host);
+/* Go on with the handshake: 0 it is over, AGAIN (writable, if tls_conn_wants_write, else readable), IO with the reason. */
+int tls_conn_handshake(struct tls_conn *t, struct error *err) MUST_CHECK;
 
 /* Serve on `fd`, which stays the caller's. NULL: out of memory. The loop's thread, as all below. */
 struct tls_conn *tls_conn_create(struct tls_context *c, int fd);

@@ -23,7 +23,7 @@
 
 struct tls_conn {
     SSL *ssl;
-    struct tls_context *context;
+    struct tls_context *context; /* NULL: a client's */
     struct tls_set *set;
     int fd;
     bool up, more, wants_write, at_end, dead, finished, counted;
@@ -78,34 +78,39 @@ BIO_METHOD *tls__make_method(void)
 
 /* --- life --- */
 
-static bool set_up(struct tls_conn *t, BIO_METHOD *method)
+struct tls_conn *tls__conn_adopt(SSL *ssl, BIO_METHOD *method, int fd)
 {
-    BIO *b = BIO_new(method);
-    t->ssl = b ? SSL_new(t->set->ctx[0]) : NULL;
-    if (!t->ssl) {
-        BIO_free(b);
-        return false;
+    struct tls_conn *t = calloc(1, sizeof *t);
+    BIO *b = t ? BIO_new(method) : NULL;
+    if (!b) {
+        SSL_free(ssl);
+        free(t);
+        return NULL;
     }
+    *t = (struct tls_conn){.ssl = ssl, .fd = fd};
     BIO_set_data(b, t);
     BIO_set_init(b, 1);
-    SSL_set_bio(t->ssl, b, b);
-    SSL_set_accept_state(t->ssl);
-    return true;
+    SSL_set_bio(ssl, b, b);
+    return t;
 }
 
 struct tls_conn *tls_conn_create(struct tls_context *c, int fd)
 {
-    struct tls_conn *t = calloc(1, sizeof *t);
-    if (!t)
+    struct tls_set *set = tls__set_get(c);
+    SSL *ssl = SSL_new(set->ctx[0]);
+    struct tls_conn *t = NULL;
+    if (ssl) {
+        SSL_set_accept_state(ssl);
+        t = tls__conn_adopt(ssl, c->method, fd);
+    }
+    if (!t) {
+        ERR_clear_error();
+        tls__set_unref(set);
         return NULL;
+    }
     t->context = c;
-    t->fd = fd;
-    t->set = tls__set_get(c);
-    if (set_up(t, c->method))
-        return t;
-    ERR_clear_error();
-    tls_conn_destroy(t);
-    return NULL;
+    t->set = set;
+    return t;
 }
 
 void tls_conn_destroy(struct tls_conn *t)
@@ -122,7 +127,7 @@ void tls_conn_destroy(struct tls_conn *t)
 
 static void count(struct tls_conn *t, enum tls_outcome outcome)
 {
-    if (!t->counted)
+    if (!t->counted && t->context)
         metric_inc(t->context->outcomes[outcome]);
     t->counted = true;
 }
@@ -202,7 +207,7 @@ static ssize_t failure(struct tls_conn *t, int rc)
     }
     if (why == SSL_ERROR_ZERO_RETURN && t->up)
         return 0;
-    if (!t->up && log_on(t->context->o.log, LOG_DEBUG)) {
+    if (!t->up && t->context && log_on(t->context->o.log, LOG_DEBUG)) {
         unsigned long code = ERR_peek_last_error();
         const char *reason = code ? ERR_reason_error_string(code) : NULL;
         LOG(t->context->o.log, LOG_DEBUG, "tls_handshake_failed", LOG_S("reason", reason ? reason : "the client left"));
@@ -211,6 +216,28 @@ static ssize_t failure(struct tls_conn *t, int rc)
         count(t, TLS_FAILED);
     t->dead = true;
     return STATUS_IO;
+}
+
+int tls_conn_handshake(struct tls_conn *t, struct error *err)
+{
+    t->wants_write = false;
+    ERR_clear_error();
+    int rc = SSL_do_handshake(t->ssl);
+    if (rc == 1) {
+        came_up(t);
+        return 0;
+    }
+    long verified = SSL_get_verify_result(t->ssl);
+    unsigned long code = ERR_peek_last_error();
+    const char *reason = code ? ERR_reason_error_string(code) : NULL;
+    rc = (int)failure(t, rc);
+    if (rc == STATUS_AGAIN)
+        return rc;
+    ERR_clear_error();
+    return error_set(err, STATUS_IO, "TLS failed: %s",
+                     verified != X509_V_OK ? X509_verify_cert_error_string(verified)
+                     : reason              ? reason
+                                           : "the peer closed the connection");
 }
 
 ssize_t tls_conn_read(struct tls_conn *t, void *p, size_t n)

@@ -52,8 +52,9 @@ struct tls_context {
     struct metric *outcomes[TLS_OUTCOMES];
 };
 
-/* tls_conn.c: NULL: out of memory. */
+/* tls_conn.c: NULL: out of memory. `ssl` is taken over, in any case. */
 BIO_METHOD *tls__make_method(void);
+struct tls_conn *tls__conn_adopt(SSL *ssl, BIO_METHOD *method, int fd);
 
 /* tls_context.c */
 struct tls_set *tls__set_get(struct tls_context *c); /* a reference */

@@ -125,7 +125,11 @@ static void test_targets(void **state)
     assert_int_equal(os_addr_port(&t.addr), 9);
     assert_int_equal(http_target_parse("unix:/tmp/x", &t, &err), 0);
     assert_true(os_addr_is_unix(&t.addr));
-    assert_int_equal(http_target_parse("https://h:1", &t, &err), STATUS_UNIMPLEMENTED);
+    assert_int_equal(http_target_parse("https://[::1]/x", &t, &err), 0);
+    assert_string_equal(t.host, "::1");
+    assert_int_equal(os_addr_port(&t.addr), 443);
+    assert_int_equal(http_target_parse("https://127.0.0.1:1", &t, &err), 0);
+    assert_string_equal(t.host, "127.0.0.1");
     static const char *const bad[] = {"",          "127.0.0.1", "http://", "http://a b:1", "127.0.0.1:99999", "127.0.0.1:x",
                                       "ftp://h:1", "unix:"};
     for (size_t i = 0; i < COUNT_OF(bad); i++)

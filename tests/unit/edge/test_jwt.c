@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -160,9 +161,9 @@ static void test_edge_forgets_with_the_keys(void **state)
     struct edge_identity *who;
     enum edge_verdict verdict;
     struct error err;
-    char header[2048] = "Bearer ";
+    char header[2048];
     size_t n;
-    strcat(header, vector_tokens[1]);
+    snprintf(header, sizeof header, "Bearer %s", vector_tokens[1]);
     struct edge_ask ask = {.credentials.authorization = str_of(header), .need.scope = EDGE_READ, .now_s = NOW};
     assert_true(edge_is_closed(e));
     assert_int_equal(edge_authorise(e, &ask, &who, &verdict, &err), STATUS_UNAVAILABLE);

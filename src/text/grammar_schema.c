@@ -133,7 +133,7 @@ void schema__add(struct schema *s, struct sset *set, yyjson_val *v, uint32_t par
             return;
         }
     for (uint32_t i = 0; i < set->n; i++)
-        if (set->part[i].v == v)
+        if (set->part[i].v == v && !(set->part[i].used & CHOSEN))
             return;
     if (set->n == SET_PARTS_MAX) {
         gb_fail(s->b, STATUS_EXHAUSTED, "at #%s: more than %d schemas apply at once", s->path, SET_PARTS_MAX);
@@ -181,10 +181,24 @@ static void resolve(struct schema *s, struct sset *set, uint32_t i, yyjson_val *
     schema__add(s, set, v, i);
 }
 
+/* A part whose branch was chosen says less than the same schema untouched, so both may be there. */
 static int by_place(const void *x, const void *y)
 {
     const struct spart *a = x, *b = y;
-    return a->v < b->v ? -1 : a->v > b->v;
+    if (a->v != b->v)
+        return a->v < b->v ? -1 : 1;
+    return (int)(a->used & CHOSEN) - (int)(b->used & CHOSEN);
+}
+
+static void sort(struct sset *set)
+{
+    uint32_t n = 0;
+    if (set->n > 1)
+        qsort(set->part, set->n, sizeof set->part[0], by_place);
+    for (uint32_t i = 0; i < set->n; i++)
+        if (!n || by_place(&set->part[n - 1], &set->part[i]) != 0)
+            set->part[n++] = set->part[i];
+    set->n = n;
 }
 
 void schema__normalise(struct schema *s, struct sset *set)
@@ -211,8 +225,7 @@ void schema__normalise(struct schema *s, struct sset *set)
     set->n = n;
     for (uint32_t i = 0; i < n; i++)
         set->part[i].parent = G_NONE;
-    if (n > 1)
-        qsort(set->part, n, sizeof set->part[0], by_place);
+    sort(set);
 }
 
 /* ---- types ---- */
@@ -387,7 +400,7 @@ static uint32_t *known_rule(struct schema *s, const struct sset *set)
     key[n++] = set->never;
     for (uint32_t i = 0; i < set->n; i++) {
         key[n++] = (uintptr_t)set->part[i].v;
-        key[n++] = set->part[i].used & (USED_ANY_OF | USED_ONE_OF);
+        key[n++] = set->part[i].used & CHOSEN;
     }
     struct str k = {(const char *)key, n * sizeof key[0]};
     uint32_t *rule = map_get(&s->rules, k);

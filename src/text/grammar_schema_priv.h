@@ -11,7 +11,7 @@
 #define SET_PARTS_MAX 24
 
 /* What has been taken out of a part already. */
-enum { USED_REF = 1, USED_ALL_OF = 2, USED_ANY_OF = 4, USED_ONE_OF = 8 };
+enum { USED_REF = 1, USED_ALL_OF = 2, USED_ANY_OF = 4, USED_ONE_OF = 8, CHOSEN = USED_ANY_OF | USED_ONE_OF };
 
 struct spart {
     yyjson_val *v; /* an object; numbers in it are raw text */

@@ -121,7 +121,7 @@ def check_regex(server, r, pattern, counts, cases):
             raise SystemExit(f"regex {pattern!r}: the walk {w!r} does not match")
         counts["walks"] += 1
     signal.setitimer(signal.ITIMER_REAL, 0)
-    if len(cases) < 150 and len(pattern) < 60:
+    if len(cases) < 80 and len(pattern) < 60:
         yes = sorted({t for t, ok in zip(texts, a["accepts"]) if ok} | set(a["walks"]), key=len)[:4]
         no = sorted({t for t, ok in zip(texts, a["accepts"]) if not ok}, key=len)[:4]
         cases.append({"kind": "regex", "source": pattern, "yes": yes, "no": no})
@@ -349,7 +349,7 @@ def check_schemas(server, r, n, cases):
                 raise SystemExit(f"{source}\n{text}\naccepted: {got}, by jsonschema: {want}")
         n_yes += len(yes)
         n_no += len(no)
-        if len(cases) < 400 and len(source) < 500:
+        if len(cases) < 240 and len(source) < 400:
             cases.append({"kind": "json_schema", "source": source, "yes": yes[:4], "no": no[:3]})
     print(f"schemas: {n - sum(refused.values())} compiled, {n_walks} walks all valid, {n_yes} valid instances accepted, {n_no} invalid ones refused")
     for why, k in sorted(refused.items(), key=lambda x: -x[1]):

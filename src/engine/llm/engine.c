@@ -195,6 +195,7 @@ static void unload(struct engine_model *m)
     }
     llm_adapters_release(m);
     llm_chat_close(m);
+    llm_constraints_close(m);
     step_destroy(m->step);
     blocks_destroy(m->blocks);
     sampler_destroy(m->sampler);
@@ -248,6 +249,8 @@ static int build(struct engine_model *m, const struct engine_load *spec, struct 
         rc = collect_eog(m, err);
     if (rc == 0)
         rc = m->embeds ? create_encoder(m, err) : create_scheduler(m, err);
+    if (rc == 0 && !m->embeds)
+        rc = llm_constraints_open(m, err);
     if (rc == 0) {
         m->forward_config = config_for(&m->options, m->embeds, m->n_ctx, m->n_blocks);
         rc = forward_create(m->weights, m->team, &m->forward_config, &m->forward, err);

@@ -18,6 +18,7 @@
 #include "engine/llm/spec.h"
 #include "engine/llm/step.h"
 #include "os/thread.h"
+#include "text/grammar.h"
 #include "text/stop.h"
 
 /* ---- options.c ---- */
@@ -90,6 +91,7 @@ struct choice {
     int32_t *tokens; /* [limit_tok]: prompt, then output */
     uint32_t *table;
     struct sampler_history *history; /* NULL: no penalties asked */
+    struct grammar_state *grammar;   /* NULL: unconstrained */
     struct stop_text text;
     struct pending pending;
     size_t bytes; /* of output so far */
@@ -124,6 +126,37 @@ void request_destroy(struct request *r); /* NULL accepted; no choice may be with
 bool choice_add_pending(struct choice *c, const struct sampler_output *o);
 struct token_usage request_usage(const struct request *r);
 
+/* ---- constraint.c: constrained output ---- */
+
+#define LLM_CONSTRAINTS_KEPT 32
+
+struct llm_constraint {
+    struct grammar *grammar; /* NULL: a free place */
+    enum grammar_kind kind;
+    char *source;
+    size_t n;
+    uint64_t hash, used;
+};
+
+struct llm_constraints {
+    struct grammar_vocab *vocab;
+    struct os_mutex lock; /* RANK_ENGINE: v, clock */
+    struct llm_constraint v[LLM_CONSTRAINTS_KEPT];
+    uint64_t clock;
+    bool ready;
+};
+
+int llm_constraints_open(struct engine_model *m, struct error *err) MUST_CHECK;
+void llm_constraints_close(struct engine_model *m); /* no request may be left */
+/* The grammar that `p` asks for, with a reference for the caller, or NULL when it asks for none. INVALID says why it can't be used. Any thread;
+ * compiles for up to the grammar's time limit. */
+int llm_constraint_get(struct engine_model *m, const struct token_params *p, struct grammar **out, struct error *err) MUST_CHECK;
+/* Is there room for the shortest output? `g` may be NULL. */
+int llm_constraint_fits(const struct grammar *g, uint32_t max_tok, struct error *err) MUST_CHECK;
+/* For a sampler_constraint whose ctx is a grammar_state. */
+bool llm_constraint_allows(void *grammar_state, int32_t id);
+const uint64_t *llm_constraint_mask(void *grammar_state);
+
 /* ---- encoder.c: models that give embeddings ---- */
 
 /* One step of such a model, on the step thread: as many whole requests as fit, computed together; each gets its final event. */
@@ -157,6 +190,7 @@ struct engine_model {
     struct blocks *blocks;
     struct step *step;
     struct sampler *sampler;
+    struct llm_constraints constraints;
     size_t kv_bytes, buffer_bytes;
     uint64_t hash_seed;
     uint32_t n_ctx, n_blocks;

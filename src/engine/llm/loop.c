@@ -192,6 +192,10 @@ static bool accept_token(struct engine_model *m, struct choice *c, const struct 
         stop_text_finish(&c->text, &m->text);
         return end_choice(m, c, TOKEN_FINISH_STOP, (struct str){0});
     }
+    if (c->grammar && !grammar_accept(c->grammar, o->id)) {
+        fail(m, r, STATUS_INTERNAL, "the constraint could not follow the chosen token: it is too ambiguous");
+        return false;
+    }
     c->tokens[c->seq.n_tok++] = o->id;
     if (c->history)
         sampler_history_add(c->history, o->id, false);
@@ -205,9 +209,10 @@ static bool accept_token(struct engine_model *m, struct choice *c, const struct 
     }
     if (stop >= 0)
         return end_choice(m, c, TOKEN_FINISH_STOP, r->params.stop[stop]);
-    if (c->seq.n_tok >= c->seq.limit_tok) {
+    bool complete = c->grammar && grammar_must_end(c->grammar); /* nothing but the end could follow: it need not be generated */
+    if (complete || c->seq.n_tok >= c->seq.limit_tok) {
         stop_text_finish(&c->text, &m->text);
-        return end_choice(m, c, TOKEN_FINISH_LENGTH, (struct str){0});
+        return end_choice(m, c, complete ? TOKEN_FINISH_STOP : TOKEN_FINISH_LENGTH, (struct str){0});
     }
     deliver_text(m, c, TOKEN_FINISH_NONE, (struct str){0});
     return true;
@@ -221,9 +226,11 @@ static bool sample(struct engine_model *m, struct choice *c, float *logits)
     struct request *r = c->request;
     struct error err = {0};
     struct sampler_output out;
+    struct sampler_constraint constraint = {llm_constraint_allows, llm_constraint_mask, c->grammar};
     struct sampler_input in = {.logits = logits,
                                .params = &r->params,
                                .history = c->history,
+                               .constraint = c->grammar ? &constraint : NULL,
                                .seed = r->seed,
                                .choice = c->index,
                                .position = c->seq.n_tok,

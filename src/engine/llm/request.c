@@ -16,8 +16,6 @@
 static int check_supported(const struct token_request *in, struct error *err)
 {
     const struct token_params *p = &in->params;
-    if (p->grammar_kind.n)
-        return error_set(err, STATUS_UNIMPLEMENTED, "constrained output (%.*s) is not supported", STR_ARG(p->grammar_kind));
     if (p->best_of > p->n)
         return error_set(err, STATUS_UNIMPLEMENTED, "best_of is %u; only best_of equal to n is supported", p->best_of);
     return 0;
@@ -201,13 +199,32 @@ static bool fill_choice(struct request *r, struct choice *c, const struct token_
     return true;
 }
 
+/* Tokens that a choice may generate. */
+static uint32_t most_tok(const struct engine_model *m, const struct token_request *in)
+{
+    uint32_t room = m->n_ctx - (uint32_t)in->n_prompt;
+    return in->params.max_tok && in->params.max_tok < room ? in->params.max_tok : room;
+}
+
+/* The grammar that the request asks for, if its shortest output fits; one state for each choice. */
+static int constrain(struct request *r, const struct token_request *in, struct error *err)
+{
+    struct grammar *g = NULL;
+    int rc = in->embed ? 0 : llm_constraint_get(r->model, &in->params, &g, err);
+    if (rc == 0)
+        rc = in->embed ? 0 : llm_constraint_fits(g, most_tok(r->model, in), err);
+    for (uint32_t i = 0; g && rc == 0 && i < in->params.n; i++)
+        rc = grammar_state_create(g, &r->choices[i].grammar, err);
+    grammar_unref(g);
+    return rc;
+}
+
 static bool fill(struct request *r, const struct token_request *in)
 {
     const struct engine_model *m = r->model;
-    uint32_t room = m->n_ctx - (uint32_t)in->n_prompt, limit;
+    uint32_t limit = (uint32_t)in->n_prompt + most_tok(m, in);
     if (!copy_params(r, &in->params) || !collect_end_ids(r, m))
         return false;
-    limit = (uint32_t)in->n_prompt + (in->params.max_tok && in->params.max_tok < room ? in->params.max_tok : room);
     r->choices = calloc(in->params.n, sizeof *r->choices);
     for (uint32_t i = 0; r->choices && i < in->params.n; i++) {
         r->choices[i].index = i;
@@ -265,6 +282,11 @@ int request_create(struct engine_model *m, const struct token_request *in, struc
         request_destroy(r);
         return error_set(err, STATUS_NOMEM, "no memory for the request");
     }
+    rc = constrain(r, in, err);
+    if (rc < 0) {
+        request_destroy(r);
+        return rc;
+    }
     *out = r;
     return 0;
 }
@@ -278,6 +300,7 @@ void request_destroy(struct request *r)
         free(c->tokens);
         free(c->table);
         sampler_history_destroy(c->history);
+        grammar_state_destroy(c->grammar);
         stop_text_release(&c->text);
         free(c->pending.ids);
         free(c->pending.ends);

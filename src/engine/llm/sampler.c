@@ -207,10 +207,15 @@ static int apply_mask(const struct sampler *s, const struct sampler_input *in, s
 {
     const uint64_t *mask = in->constraint->mask(in->constraint->ctx);
     if (!mask)
-        return error_set(err, STATUS_NOMEM, "out of memory while computing what the grammar allows");
-    for (uint32_t id = 0; id < s->n_vocab; id++)
-        if (!(mask[id / 64] >> (id % 64) & 1))
-            in->logits[id] = -INFINITY;
+        return error_set(err, STATUS_NOMEM,
+                         "what the constraint allows here can't be computed: no token of the vocabulary goes on, it is too ambiguous, or "
+                         "memory ran out");
+    for (uint32_t at = 0; at < s->n_vocab; at += 64) {
+        uint64_t word = mask[at / 64];
+        uint32_t end = MIN_OF(at + 64, s->n_vocab);
+        for (uint32_t id = at; id < end && ~word; id++)
+            in->logits[id] = word >> (id % 64) & 1 ? in->logits[id] : -INFINITY;
+    }
     return 0;
 }
 

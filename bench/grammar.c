@@ -129,11 +129,14 @@ static void serve(struct grammar_vocab *v)
 /* Four levels of objects and arrays around an enum of 200 values (issue 3's figure). */
 static void enum_schema(struct buf *b)
 {
-    buf_append_z(b, "{\"type\":\"object\",\"properties\":{\"list\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"id\":"
-                    "{\"type\":\"integer\"},\"inner\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},\"city\":{\"enum\":[");
+    buf_append_z(b, "{\"type\":\"object\",\"properties\":{\"list\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
+                    "\"properties\":{\"id\":"
+                    "{\"type\":\"integer\"},\"inner\":{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\"},"
+                    "\"city\":{\"enum\":[");
     for (int i = 0; i < 200; i++)
         buf_printf(b, "%s\"value_%c%c_%03d\"", i ? "," : "", 'a' + i % 26, 'a' + i / 8 % 26, i);
-    buf_append_z(b, "]}},\"required\":[\"name\",\"city\"],\"additionalProperties\":false}},\"required\":[\"id\",\"inner\"]}}},\"required\":[\"list\"]}");
+    buf_append_z(b, "]}},\"required\":[\"name\",\"city\"],\"additionalProperties\":false}},\"required\":[\"id\",\"inner\"]}}},"
+                    "\"required\":[\"list\"]}");
 }
 
 static int by_value(const void *x, const void *y)
@@ -183,8 +186,8 @@ static void time_masks(struct grammar *g, const char *pass)
     double sum = 0;
     for (size_t i = 0; i < n; i++)
         sum += us[i];
-    printf("  %-6s %5zu masks: mean %8.1f us, median %8.2f, p99 %8.1f, most %8.1f\n", pass, n, sum / (double)n, us[n / 2], us[n * 99 / 100],
-           us[n - 1]);
+    printf("  %-6s %5zu masks: mean %8.1f us, median %8.2f, p99 %8.1f, most %8.1f\n", pass, n, sum / (double)n, us[n / 2],
+           us[n * 99 / 100], us[n - 1]);
 }
 
 static void row(struct grammar_vocab *v, const char *name, enum grammar_kind kind, struct str source)
@@ -196,11 +199,12 @@ static void row(struct grammar_vocab *v, const char *name, enum grammar_kind kin
         printf("%-28s %s\n", name, err.text);
         return;
     }
-    printf("%-28s compiled in %.0f us; %u nodes, %u rules, shortest %u tokens\n", name, us_since(begin), g->a.n_nodes, g->a.n_rules,
-           grammar_shortest_tok(g));
+    printf("%-28s compiled in %.0f us; %u nodes, %u rules, shortest %u tokens\n", name, us_since(begin), g->a.n_nodes,
+           g->a.n_rules, grammar_shortest_tok(g));
     time_masks(g, "new");
     time_masks(g, "known");
-    printf("  %u configs, %u frames, %u masks in %zu bytes\n", g->run.n_configs, g->run.n_frames, g->run.n_masks, g->run.mask_bytes);
+    printf("  %u configs, %u frames, %u masks in %zu bytes\n", g->run.n_configs, g->run.n_frames, g->run.n_masks,
+           g->run.mask_bytes);
     grammar_unref(g);
 }
 
@@ -213,11 +217,14 @@ static void table(struct grammar_vocab *v)
     row(v, "4-level schema, 200 values", GRAMMAR_JSON_SCHEMA, buf_str(&schema));
     row(v, "string of at most 1000", GRAMMAR_JSON_SCHEMA, STR("{\"type\":\"string\",\"minLength\":100,\"maxLength\":1000}"));
     row(v, "pattern, date, integer", GRAMMAR_JSON_SCHEMA,
-        STR("{\"type\":\"object\",\"properties\":{\"sku\":{\"type\":\"string\",\"pattern\":\"^[A-Z]{3}-[0-9]{4}$\"},\"on\":{\"type\":\"string\","
-            "\"format\":\"date-time\"},\"n\":{\"type\":\"integer\",\"minimum\":-5,\"maximum\":12345}},\"required\":[\"sku\",\"on\",\"n\"]}"));
+        STR("{\"type\":\"object\",\"properties\":{\"sku\":{\"type\":\"string\",\"pattern\":\"^[A-Z]{3}-[0-9]{4}$\"},\"on\":{"
+            "\"type\":\"string\","
+            "\"format\":\"date-time\"},\"n\":{\"type\":\"integer\",\"minimum\":-5,\"maximum\":12345}},\"required\":[\"sku\","
+            "\"on\",\"n\"]}"));
     row(v, "regex with ambiguity", GRAMMAR_REGEX, STR("(a|b|ab)*(a|ba)(a|b){20}"));
     row(v, "GBNF arithmetic", GRAMMAR_GBNF,
-        STR("root ::= (expr \"=\" ws term \"\\n\")+\nexpr ::= term ([-+*/] term)*\nterm ::= ident | num | \"(\" ws expr \")\" ws\n"
+        STR("root ::= (expr \"=\" ws term \"\\n\")+\nexpr ::= term ([-+*/] term)*\nterm ::= ident | num | \"(\" ws expr \")\" "
+            "ws\n"
             "ident ::= [a-z] [a-z0-9_]* ws\nnum ::= [0-9]+ ws\nws ::= [ \\t\\n]*\n"));
     buf_release(&schema);
 }
@@ -237,8 +244,8 @@ int main(int argc, char **argv)
     if (argc > 2) {
         serve(v);
     } else {
-        printf("vocabulary of %u tokens, the longest %u bytes: tries of %u and %u nodes in %.0f us\n", v->n_tok, v->max_bytes, v->all.n, v->rest.n,
-               us_since(begin));
+        printf("vocabulary of %u tokens, the longest %u bytes: tries of %u and %u nodes in %.0f us\n", v->n_tok, v->max_bytes,
+               v->all.n, v->rest.n, us_since(begin));
         table(v);
     }
     grammar_vocab_destroy(v);

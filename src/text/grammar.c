@@ -17,8 +17,8 @@
 bool grammar_kind_of(struct str name, enum grammar_kind *out)
 {
     static const char *const names[] = {
-        [GRAMMAR_JSON_SCHEMA] = "json_schema", [GRAMMAR_JSON] = "json",     [GRAMMAR_REGEX] = "regex",
-        [GRAMMAR_GBNF] = "gbnf",               [GRAMMAR_CHOICE] = "choice",
+        [GRAMMAR_JSON_SCHEMA] = "json_schema", [GRAMMAR_JSON] = "json", [GRAMMAR_REGEX] = "regex", [GRAMMAR_GBNF] = "gbnf",
+        [GRAMMAR_CHOICE] = "choice",
     };
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (str_eqz(name, names[i])) {
@@ -65,7 +65,8 @@ static int start(struct grammar *g, const struct grammar_limits *l, struct error
     return 0;
 }
 
-static int compile(struct grammar *g, enum grammar_kind kind, struct str source, const struct grammar_limits *l, struct error *err)
+static int compile(struct grammar *g, enum grammar_kind kind, struct str source, const struct grammar_limits *l,
+                   struct error *err)
 {
     struct gbuild b;
     gb_init(&b, l, err);

@@ -14,8 +14,8 @@
 
 struct finish {
     struct gbuild *b;
-    uint32_t *dist; /* [n_nodes] G_NONE: cannot end */
-    uint32_t *rev_first, *rev;   /* edges that depend on a node, as lists by node */
+    uint32_t *dist;            /* [n_nodes] G_NONE: cannot end */
+    uint32_t *rev_first, *rev; /* edges that depend on a node, as lists by node */
     uint32_t *heap, *heap_at, n_heap;
     uint32_t *owner; /* [n_edges] the node an edge leaves from */
 };
@@ -228,7 +228,8 @@ static void report(const struct finish *f, uint32_t rule)
         gb_fail(f->b, STATUS_INVALID, "%.*s begins with itself (left recursion): it must read something before it comes back",
                 STR_ARG(name));
     else
-        gb_fail(f->b, STATUS_INVALID, "a group begins with itself (left recursion): it must read something before it comes back");
+        gb_fail(f->b, STATUS_INVALID,
+                "a group begins with itself (left recursion): it must read something before it comes back");
 }
 
 static void check_recursion(struct finish *f)
@@ -260,7 +261,8 @@ static uint32_t skip(const struct finish *f, const struct automaton *a, uint32_t
 {
     for (unsigned i = 0; i < 64; i++) {
         uint32_t at = f->b->nodes[n].first;
-        if (a->nodes[n].accept || at == G_NONE || f->b->edges[at].next != G_NONE || f->b->edges[at].e.kind != G_EPS || f->b->edges[at].e.to == n)
+        if (a->nodes[n].accept || at == G_NONE || f->b->edges[at].next != G_NONE || f->b->edges[at].e.kind != G_EPS ||
+            f->b->edges[at].e.to == n)
             return n;
         n = f->b->edges[at].e.to;
     }
@@ -352,7 +354,8 @@ int automaton_finish(struct gbuild *b, uint32_t root, struct automaton *out)
         measure(&f);
         check_recursion(&f);
         if (rule_dist(&f, root) == G_NONE)
-            gb_fail(b, STATUS_INVALID, "no text can ever match it: every way through needs itself again, or something impossible");
+            gb_fail(b, STATUS_INVALID,
+                    "no text can ever match it: every way through needs itself again, or something impossible");
         else if (rule_dist(&f, root) >= G_FAR)
             gb_fail(b, STATUS_INVALID, "the shortest text that matches it is longer than %u bytes", G_FAR);
         cut(&f);

@@ -84,7 +84,8 @@ static bool escape(struct gbnf *g, uint32_t *code)
         *code = (unsigned char)to[p - from];
         return true;
     }
-    if (((c == 'x' && gr_hex(&g->r, 2, code)) || (c == 'u' && gr_hex(&g->r, 4, code)) || (c == 'U' && gr_hex(&g->r, 8, code))) &&
+    if (((c == 'x' && gr_hex(&g->r, 2, code)) || (c == 'u' && gr_hex(&g->r, 4, code)) ||
+         (c == 'U' && gr_hex(&g->r, 8, code))) &&
         *code <= G_CODE_MAX && (*code < 0xd800 || *code > 0xdfff))
         return true;
     fail(g, at, "expected an escape: \\t \\r \\n \\\\ \\\" \\[ \\] \\xHH \\uHHHH \\UHHHHHHHH of a character");

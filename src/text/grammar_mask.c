@@ -5,10 +5,10 @@
 #include "base/size.h"
 #include "text/grammar_priv.h"
 
-#define MASK_BYTES_MAX    ((size_t)4 << 20) /* of all masks of a grammar */
-#define WALK_WORK_MAX     4000000u          /* closure visits of one mask: some 50 ms */
-#define WALK_CONFIGS_MAX  (1u << 17)
-#define SEARCH_NODES_MAX  2000000u /* trie nodes looked at for the shortest text: some 10 ms */
+#define MASK_BYTES_MAX   ((size_t)4 << 20) /* of all masks of a grammar */
+#define WALK_WORK_MAX    4000000u          /* closure visits of one mask: some 50 ms */
+#define WALK_CONFIGS_MAX (1u << 17)
+#define SEARCH_NODES_MAX 2000000u /* trie nodes looked at for the shortest text: some 10 ms */
 
 /* ---- plain text ---- */
 

@@ -168,8 +168,8 @@ static uint32_t draw_whole(struct range *r, unsigned at, bool low, bool high, ui
     return node;
 }
 
-static void draw_magnitudes(struct gbuild *b, uint32_t from, const struct gbound *lo, const struct gbound *hi, uint32_t n_fraction,
-                            uint32_t multiple, uint32_t to)
+static void draw_magnitudes(struct gbuild *b, uint32_t from, const struct gbound *lo, const struct gbound *hi,
+                            uint32_t n_fraction, uint32_t multiple, uint32_t to)
 {
     struct range r = {.b = b, .lo = lo, .hi = hi, .to = to, .multiple = multiple, .n_fraction = n_fraction};
     unsigned shortest = MAX_OF(lo->at.n_whole, 1u), longest = hi->set ? MAX_OF(hi->at.n_whole, 1u) : DIGITS_MAX;

@@ -96,7 +96,7 @@ struct gset {
     size_t n, cap;
 };
 void gset_add(struct gbuild *b, struct gset *s, uint32_t lo, uint32_t hi);
-void gset_normalise(struct gset *s);              /* sorted, disjoint, no surrogates */
+void gset_normalise(struct gset *s);                /* sorted, disjoint, no surrogates */
 void gset_negate(struct gbuild *b, struct gset *s); /* normalises, too */
 void gset_release(struct gset *s);
 /* One code point of the (normalised) set, as UTF-8, or as in a JSON string when b->json. */
@@ -236,8 +236,8 @@ void automaton_release(struct automaton *a);
 
 /* ---- running: grammar_run.c ---- */
 
-#define CFG_DEAD    0u
-#define CFG_UNKNOWN UINT32_MAX
+#define CFG_DEAD        0u
+#define CFG_UNKNOWN     UINT32_MAX
 #define GRUN_OPENED_MAX 64
 
 struct gframe {
@@ -286,8 +286,8 @@ struct gruntime {
     bool nomem;
     uint64_t work; /* closure visits, ever */
     /* scratch of a closure */
-    struct gtop *list;        /* [max_list] */
-    uint32_t *seen, *stamps;  /* [max_list * SEEN_PER_LIST] list index by hash, valid where the stamp is the current one */
+    struct gtop *list;       /* [max_list] */
+    uint32_t *seen, *stamps; /* [max_list * SEEN_PER_LIST] list index by hash, valid where the stamp is the current one */
     uint32_t n_list, max_list, stamp, n_opened;
     struct gopened {
         uint32_t edge, frame, count;
@@ -311,7 +311,7 @@ bool grun_collect(struct gruntime *r, uint32_t *const *v, size_t n);
 /* Tries in preorder: a node's subtree is the nodes up to `end`. */
 struct trie_node {
     uint32_t end;
-    int32_t token; /* or TOKEN_NONE */
+    int32_t token;  /* or TOKEN_NONE */
     uint16_t depth; /* of the root's children: 1 */
     uint8_t byte;
 };
@@ -324,7 +324,7 @@ struct trie {
 struct grammar_vocab {
     const struct tokenizer *tokenizer;
     uint32_t n_tok, n_words;
-    uint32_t max_bytes; /* of a token */
+    uint32_t max_bytes;    /* of a token */
     struct trie all, rest; /* rest: without the plain ones */
     int32_t *same;         /* [n_tok] the next token of the same bytes, or TOKEN_NONE */
     uint64_t *plain;       /* tokens of whole characters that stand for themselves in a JSON string */
@@ -338,7 +338,7 @@ struct grammar {
     struct grammar_vocab *vocab;
     struct automaton a;
     uint32_t shortest_tok, n_states;
-    uint32_t start; /* config before the first byte */
+    uint32_t start;       /* config before the first byte */
     struct os_mutex lock; /* RANK_LEAF: run, states */
     struct gruntime run;
     struct list states;
@@ -350,9 +350,9 @@ struct grammar_state {
     struct list link;
     struct grammar *g;
     uint32_t config;
-    bool ended;      /* an end-of-generation token was accepted */
-    uint32_t shown;  /* the config that `mask` shows, or CFG_UNKNOWN */
-    uint64_t *mask;  /* [n_words] */
+    bool ended;     /* an end-of-generation token was accepted */
+    uint32_t shown; /* the config that `mask` shows, or CFG_UNKNOWN */
+    uint64_t *mask; /* [n_words] */
 };
 
 /* The mask of `config`, made if need be; NULL: out of memory or over the budget of work. Lock held. */

@@ -24,8 +24,8 @@ static void fail(struct regex *x, size_t at, const char *what)
 
 static const struct grange digit[] = {{'0', '9'}};
 static const struct grange word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-static const struct grange space[] = {{9, 13},           {' ', ' '},         {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
-                                      {0x2028, 0x2029},  {0x202f, 0x202f},   {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+static const struct grange space[] = {{9, 13},          {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
+                                      {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 static const struct grange line_end[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 static void add_all(struct regex *x, struct gset *s, const struct grange *v, size_t n, bool negate)
@@ -96,11 +96,12 @@ static bool char_escape(struct regex *x, uint32_t *code)
         *code = 0;
     } else if (!((c == 'x' && gr_hex(&x->r, 2, code)) || (c == 'u' && unicode_escape(x, code))) || *code > G_CODE_MAX ||
                (*code >= 0xd800 && *code <= 0xdfff)) {
-        fail(x, at, c == 'b' || c == 'B'   ? "word boundaries are not supported"
-                    : c >= '1' && c <= '9' ? "back references are not supported"
-                    : c == 'p' || c == 'P' ? "Unicode properties are not supported"
-                    : c < 0                ? "a backslash at the end"
-                                           : "unknown or malformed escape");
+        fail(x, at,
+             c == 'b' || c == 'B'   ? "word boundaries are not supported"
+             : c >= '1' && c <= '9' ? "back references are not supported"
+             : c == 'p' || c == 'P' ? "Unicode properties are not supported"
+             : c < 0                ? "a backslash at the end"
+                                    : "unknown or malformed escape");
         return false;
     }
     return true;

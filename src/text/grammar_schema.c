@@ -45,14 +45,40 @@ void schema__leave(struct schema *s, size_t before)
 /* ---- keywords ---- */
 
 static const char *const constraints[] = {
-    "type",          "nullable",      "enum",        "const",    "anyOf",    "oneOf",       "allOf",
-    "$ref",          "properties",    "required",    "items",    "format",   "pattern",     "additionalProperties",
-    "minProperties", "maxProperties", "prefixItems", "minItems", "maxItems", "minLength",   "maxLength",
-    "minimum",       "maximum",       "multipleOf",  "$defs",    "definitions", "uniqueItems", "exclusiveMinimum",
-    "exclusiveMaximum", "additionalItems",
+    "type",
+    "nullable",
+    "enum",
+    "const",
+    "anyOf",
+    "oneOf",
+    "allOf",
+    "$ref",
+    "properties",
+    "required",
+    "items",
+    "format",
+    "pattern",
+    "additionalProperties",
+    "minProperties",
+    "maxProperties",
+    "prefixItems",
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "minimum",
+    "maximum",
+    "multipleOf",
+    "$defs",
+    "definitions",
+    "uniqueItems",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "additionalItems",
 };
 static const char *const annotations[] = {
-    "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$schema", "$comment", "discriminator",
+    "title",    "description", "default", "examples", "example",       "deprecated",
+    "readOnly", "writeOnly",   "$schema", "$comment", "discriminator",
 };
 
 static bool is_in(struct str key, const char *const *v, size_t n)
@@ -168,8 +194,8 @@ static void resolve(struct schema *s, struct sset *set, uint32_t i, yyjson_val *
     yyjson_val *v = NULL;
     set->part[i].used |= USED_REF;
     if (!yyjson_is_str(ref) || !text.n || text.p[0] != '#' || (text.n > 1 && text.p[1] != '/')) {
-        schema__fail(s, "$ref", "'%.*s' is not supported: only references within the schema (#, #/…)", (int)MIN_OF(text.n, (size_t)80),
-                     text.p ? text.p : "");
+        schema__fail(s, "$ref", "'%.*s' is not supported: only references within the schema (#, #/…)",
+                     (int)MIN_OF(text.n, (size_t)80), text.p ? text.p : "");
         return;
     }
     struct str pointer = unescape(s, (struct str){text.p + 1, text.n - 1});
@@ -235,9 +261,8 @@ static uint32_t type_bit(struct schema *s, yyjson_val *v)
     static const struct {
         const char *name;
         uint32_t bits;
-    } names[] = {{"null", T_NULL},       {"boolean", T_BOOLEAN}, {"string", T_STRING},
-                 {"integer", T_INTEGER}, {"object", T_OBJECT},   {"number", T_NUMBER | T_INTEGER},
-                 {"array", T_ARRAY}};
+    } names[] = {{"null", T_NULL},     {"boolean", T_BOOLEAN},           {"string", T_STRING}, {"integer", T_INTEGER},
+                 {"object", T_OBJECT}, {"number", T_NUMBER | T_INTEGER}, {"array", T_ARRAY}};
     for (size_t i = 0; i < COUNT_OF(names); i++)
         if (yyjson_is_str(v) && str_eqz(json_str(v), names[i].name))
             return names[i].bits;
@@ -267,11 +292,12 @@ static uint32_t implied_types(const struct sset *set, uint32_t i)
         const char *key;
         uint32_t bits;
     } rows[] = {
-        {"properties", T_OBJECT},    {"required", T_OBJECT},      {"additionalProperties", T_OBJECT}, {"minProperties", T_OBJECT},
-        {"maxProperties", T_OBJECT}, {"items", T_ARRAY},          {"prefixItems", T_ARRAY},           {"minItems", T_ARRAY},
-        {"maxItems", T_ARRAY},       {"minLength", T_STRING},     {"maxLength", T_STRING},            {"pattern", T_STRING},
-        {"format", T_STRING},        {"minimum", T_NUMBER},       {"maximum", T_NUMBER},              {"exclusiveMinimum", T_NUMBER},
-        {"multipleOf", T_NUMBER},    {"exclusiveMaximum", T_NUMBER},
+        {"properties", T_OBJECT},       {"required", T_OBJECT},      {"additionalProperties", T_OBJECT},
+        {"minProperties", T_OBJECT},    {"maxProperties", T_OBJECT}, {"items", T_ARRAY},
+        {"prefixItems", T_ARRAY},       {"minItems", T_ARRAY},       {"maxItems", T_ARRAY},
+        {"minLength", T_STRING},        {"maxLength", T_STRING},     {"pattern", T_STRING},
+        {"format", T_STRING},           {"minimum", T_NUMBER},       {"maximum", T_NUMBER},
+        {"exclusiveMinimum", T_NUMBER}, {"multipleOf", T_NUMBER},    {"exclusiveMaximum", T_NUMBER},
     };
     uint32_t bits = 0;
     for (size_t k = 0; k < COUNT_OF(rows); k++)

@@ -12,7 +12,7 @@
 
 #define PROPERTIES_MAX 2000u
 #define NAME_BYTES_MAX 1024u /* draw_keys goes as deep */
-#define OPTIONAL_MAX   500u /* in a row: each is a stack of its own behind a comma */
+#define OPTIONAL_MAX   500u  /* in a row: each is a stack of its own behind a comma */
 
 struct property {
     struct str name;
@@ -24,7 +24,7 @@ struct object {
     const struct sset *set;
     struct property *v;
     uint32_t n, cap;
-    bool extras;      /* members that are not declared may be written */
+    bool extras;               /* members that are not declared may be written */
     uint32_t *choose, *behind; /* [n + 1] nodes */
 };
 
@@ -236,7 +236,8 @@ static bool make_nodes(struct object *o)
     for (uint32_t i = 0; i <= o->n; i++) {
         row = i < o->n && !o->v[i].required ? row + 1 : 0;
         if (row > OPTIONAL_MAX)
-            gb_fail(b, STATUS_EXHAUSTED, "at #%s: more than %u properties in a row that are not required", o->s->path, OPTIONAL_MAX);
+            gb_fail(b, STATUS_EXHAUSTED, "at #%s: more than %u properties in a row that are not required", o->s->path,
+                    OPTIONAL_MAX);
         o->choose[i] = gb_node(b);
         o->behind[i] = gb_node(b);
     }
@@ -296,7 +297,8 @@ static void check_counts(struct object *o, uint32_t min, uint32_t max)
     for (uint32_t i = 0; i < o->n; i++)
         n_required += o->v[i].required;
     if (min > n_required && !(o->n == 0 && min == 1))
-        schema__fail(o->s, "minProperties", "is supported up to the number of required properties, or 1 where none are declared");
+        schema__fail(o->s, "minProperties",
+                     "is supported up to the number of required properties, or 1 where none are declared");
     if (o->n && (max < o->n || (max != G_UNBOUNDED && o->extras)))
         schema__fail(o->s, "maxProperties", "is supported from the number of declared properties on, without additional ones");
 }
@@ -304,7 +306,8 @@ static void check_counts(struct object *o, uint32_t min, uint32_t max)
 void schema__object(struct schema *s, const struct sset *set, uint32_t from, uint32_t to)
 {
     struct object o = {.s = s, .set = set, .cap = PROPERTIES_MAX};
-    uint32_t min = schema__most(s, set, "minProperties", G_UNBOUNDED), max = schema__least(s, set, "maxProperties", G_UNBOUNDED);
+    uint32_t min = schema__most(s, set, "minProperties", G_UNBOUNDED),
+             max = schema__least(s, set, "maxProperties", G_UNBOUNDED);
     size_t most = 1;
     for (uint32_t i = 0; i < set->n; i++)
         most += yyjson_obj_size(schema__get(set, i, "properties")) + yyjson_arr_size(schema__get(set, i, "required"));

@@ -113,9 +113,10 @@ void schema__check_one_of(struct schema *s, yyjson_val *branches)
             gather(s, yyjson_arr_get(branches, i), &a);
             gather(s, yyjson_arr_get(branches, k), &b);
             if (s->b->rc == 0 && !exclude(s, &a, &b, 0))
-                schema__fail(s, "oneOf",
-                             "branches %zu and %zu are not known to exclude each other (by type, by values, or by a required property "
-                             "that differs); use anyOf",
-                             i, k);
+                schema__fail(
+                    s, "oneOf",
+                    "branches %zu and %zu are not known to exclude each other (by type, by values, or by a required property "
+                    "that differs); use anyOf",
+                    i, k);
         }
 }

@@ -57,7 +57,8 @@ void schema__add(struct schema *s, struct sset *set, yyjson_val *v, uint32_t par
 void schema__normalise(struct schema *s, struct sset *set);
 /* The rule of a set; changes it. */
 uint32_t schema__rule(struct schema *s, struct sset *set);
-uint32_t schema__types(struct schema *s, const struct sset *set); /* what `type` allows, or else the keywords imply; T_ALL: anything */
+uint32_t schema__types(struct schema *s,
+                       const struct sset *set); /* what `type` allows, or else the keywords imply; T_ALL: anything */
 /* Member `key` of part i, unless it was used. */
 yyjson_val *schema__get(const struct sset *set, uint32_t i, const char *key);
 /* A count: a whole number from 0, at most UINT32_MAX - 1. */

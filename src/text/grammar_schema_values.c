@@ -81,7 +81,8 @@ void schema__string(struct schema *s, const struct sset *set, uint32_t from, uin
         schema__fail(s, "pattern", "together with format is not supported");
     else if ((has_pattern || has_format) && counted)
         schema__fail(s, min != G_UNBOUNDED ? "minLength" : "maxLength", "together with %s is not supported%s",
-                     has_pattern ? "pattern" : "format", has_pattern ? ": put the length into the pattern, as in ^[a-z]{1,10}$" : "");
+                     has_pattern ? "pattern" : "format",
+                     has_pattern ? ": put the length into the pattern, as in ^[a-z]{1,10}$" : "");
     else if (has_pattern || has_format)
         draw_regex(s, has_pattern ? "pattern" : "format", has_pattern ? pattern : str_of(regex), from, to);
     else if (counted && (min != 0 || max != G_UNBOUNDED))
@@ -221,7 +222,8 @@ static uint32_t n_prefix(struct schema *s, const struct sset *set)
 }
 
 /* [ first, second … ] with one rule each, then any number of `rest`. May end wherever at least `min` are there. */
-static void draw_tuple(struct schema *s, const struct sset *set, uint32_t n, uint32_t min, uint32_t max, uint32_t from, uint32_t to)
+static void draw_tuple(struct schema *s, const struct sset *set, uint32_t n, uint32_t min, uint32_t max, uint32_t from,
+                       uint32_t to)
 {
     struct gbuild *b = s->b;
     bool open;
@@ -392,9 +394,11 @@ static void draw_const(struct schema *s, const struct sset *set, uint32_t types,
 /* Beside a list of values only `type` is looked at; what else would have to be checked value by value is refused. */
 static void check_alone(struct schema *s, const struct sset *set)
 {
-    static const char *const others[] = {"pattern", "format",           "minLength",        "maxLength",  "minimum", "maximum",
-                                         "items",   "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems",
-                                         "properties", "required", "additionalProperties", "minProperties", "maxProperties", "prefixItems"};
+    static const char *const others[] = {
+        "pattern",       "format",        "minLength",        "maxLength",        "minimum",
+        "maximum",       "items",         "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
+        "minItems",      "maxItems",      "properties",       "required",         "additionalProperties",
+        "minProperties", "maxProperties", "prefixItems"};
     for (uint32_t i = 0; i < set->n; i++)
         for (size_t k = 0; k < COUNT_OF(others); k++)
             if (schema__get(set, i, others[k]))

@@ -137,7 +137,8 @@ int grammar_vocab_create(const struct tokenizer *t, uint32_t n_ids, struct gramm
         n = collect(v, e);
         if (n)
             qsort(e, n, sizeof *e, by_bytes);
-        ok = make_trie(&v->all, e, n, NULL, v->max_bytes, v->same) && make_trie(&v->rest, e, n, v->plain, v->max_bytes, v->same);
+        ok =
+            make_trie(&v->all, e, n, NULL, v->max_bytes, v->same) && make_trie(&v->rest, e, n, v->plain, v->max_bytes, v->same);
     }
     free(e);
     if (!ok) {

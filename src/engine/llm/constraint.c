@@ -101,10 +101,12 @@ int llm_constraint_get(struct engine_model *m, const struct token_params *p, str
     if (!p->grammar_kind.n)
         return 0;
     if (!grammar_kind_of(p->grammar_kind, &kind))
-        return error_set(err, STATUS_INVALID, "the kind of the grammar is '%.*s'; accepted: json_schema, json, regex, gbnf, choice",
+        return error_set(err, STATUS_INVALID,
+                         "the kind of the grammar is '%.*s'; accepted: json_schema, json, regex, gbnf, choice",
                          (int)MIN_OF(p->grammar_kind.n, (size_t)40), p->grammar_kind.p);
     if (p->ignore_eos)
-        return error_set(err, STATUS_INVALID, "ignore_eos can't be combined with constrained output, which says itself where the text ends");
+        return error_set(err, STATUS_INVALID,
+                         "ignore_eos can't be combined with constrained output, which says itself where the text ends");
     return compile(m, kind, p->grammar, out, err);
 }
 
@@ -113,9 +115,10 @@ int llm_constraint_fits(const struct grammar *g, uint32_t max_tok, struct error 
     uint32_t least = g ? grammar_shortest_tok(g) : 0;
     if (least <= max_tok)
         return 0;
-    return error_set(err, STATUS_INVALID,
-                     "max_tokens: at most %u tokens can be generated, but the shortest output that is valid for the constraint takes %u", max_tok,
-                     least);
+    return error_set(
+        err, STATUS_INVALID,
+        "max_tokens: at most %u tokens can be generated, but the shortest output that is valid for the constraint takes %u",
+        max_tok, least);
 }
 
 bool llm_constraint_allows(void *ctx, int32_t id)

@@ -150,7 +150,8 @@ int llm_constraints_open(struct engine_model *m, struct error *err) MUST_CHECK;
 void llm_constraints_close(struct engine_model *m); /* no request may be left */
 /* The grammar that `p` asks for, with a reference for the caller, or NULL when it asks for none. INVALID says why it can't be used. Any thread;
  * compiles for up to the grammar's time limit. */
-int llm_constraint_get(struct engine_model *m, const struct token_params *p, struct grammar **out, struct error *err) MUST_CHECK;
+int llm_constraint_get(struct engine_model *m, const struct token_params *p, struct grammar **out,
+                       struct error *err) MUST_CHECK;
 /* Is there room for the shortest output? `g` may be NULL. */
 int llm_constraint_fits(const struct grammar *g, uint32_t max_tok, struct error *err) MUST_CHECK;
 /* For a sampler_constraint whose ctx is a grammar_state. */

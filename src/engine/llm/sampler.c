@@ -207,9 +207,10 @@ static int apply_mask(const struct sampler *s, const struct sampler_input *in, s
 {
     const uint64_t *mask = in->constraint->mask(in->constraint->ctx);
     if (!mask)
-        return error_set(err, STATUS_NOMEM,
-                         "what the constraint allows here can't be computed: no token of the vocabulary goes on, it is too ambiguous, or "
-                         "memory ran out");
+        return error_set(
+            err, STATUS_NOMEM,
+            "what the constraint allows here can't be computed: no token of the vocabulary goes on, it is too ambiguous, or "
+            "memory ran out");
     for (uint32_t at = 0; at < s->n_vocab; at += 64) {
         uint64_t word = mask[at / 64];
         uint32_t end = MIN_OF(at + 64, s->n_vocab);

@@ -57,10 +57,12 @@ static void test_gbnf(void **state)
                  "A\xc3\xa9\xf0\x9f\x98\x80\"\\[]\t"),
             LIST("A\xc3\xa9"));
     accepts(GRAMMAR_GBNF, "root ::= \"ab\"* (\"c\" | \"d\"){2,3} [e]?\n", LIST("cc", "ababcdce"), LIST("abc", "aabcc", "cccc"));
-    accepts(GRAMMAR_GBNF, "root ::= x{2,} y{3} z{0}\n\nx ::= \"x\"\ny ::= \"y\"\r\nz ::= \"z\"", LIST("xxyyy", "xxxxyyy"), LIST("xyyy", "xxyy"));
+    accepts(GRAMMAR_GBNF, "root ::= x{2,} y{3} z{0}\n\nx ::= \"x\"\ny ::= \"y\"\r\nz ::= \"z\"", LIST("xxyyy", "xxxxyyy"),
+            LIST("xyyy", "xxyy"));
     accepts(GRAMMAR_GBNF, "root ::= (\n  \"a\" |\n  \"b\"\n) |\n  \"c\"", LIST("a", "b", "c"), LIST("ab"));
     accepts(GRAMMAR_GBNF, "root ::= \"\"", LIST(""), LIST("a"));
-    accepts(GRAMMAR_GBNF, "root ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\"", LIST("[]", "[[],[[]]]"), LIST("[", "[,]", "[]]"));
+    accepts(GRAMMAR_GBNF, "root ::= list\nlist ::= \"[\" (list (\",\" list)*)? \"]\"", LIST("[]", "[[],[[]]]"),
+            LIST("[", "[,]", "[]]"));
     /* quantifiers take the whole literal; what can be empty may be repeated without end */
     accepts(GRAMMAR_GBNF, "root ::= (\"a\"* \"b\"?)* \"c\"", LIST("c", "abaac"), LIST("ab"));
     accepts(GRAMMAR_GBNF, "root ::= (\"a\"?){3,5} \"c\"", LIST("c", "aaaaac", "ac"), LIST("aaaaaac"));
@@ -87,18 +89,25 @@ static void test_gbnf(void **state)
 /* llama.cpp's own example grammars (grammars/README.md there describes them), written anew from what they describe. */
 static void test_gbnf_examples(void **state)
 {
+    accepts(
+        GRAMMAR_GBNF,
+        "root ::= (expr \"=\" ws term \"\\n\")+\nexpr ::= term ([-+*/] term)*\nterm ::= ident | num | \"(\" ws expr \")\" ws\n"
+        "ident ::= [a-z] [a-z0-9_]* ws\nnum ::= [0-9]+ ws\nws ::= [ \\t\\n]*\n",
+        LIST("a +1 = 2\n", "((x)) *(y1-3)=z\nb=c\n"), LIST("a + = 2\n", "1=2", "(a=b\n"));
     accepts(GRAMMAR_GBNF,
-            "root ::= (expr \"=\" ws term \"\\n\")+\nexpr ::= term ([-+*/] term)*\nterm ::= ident | num | \"(\" ws expr \")\" ws\n"
-            "ident ::= [a-z] [a-z0-9_]* ws\nnum ::= [0-9]+ ws\nws ::= [ \\t\\n]*\n",
-            LIST("a +1 = 2\n", "((x)) *(y1-3)=z\nb=c\n"), LIST("a + = 2\n", "1=2", "(a=b\n"));
-    accepts(GRAMMAR_GBNF, "root ::= \"1. \" move \" \" move \"\\n\" ([1-9] [0-9]? \". \" move \" \" move \"\\n\")+\n"
-                          "move ::= (pawn | nonpawn | castle) [+#]?\nnonpawn ::= [NBKQR] [a-h]? [1-8]? \"x\"? [a-h] [1-8]\n"
-                          "pawn ::= ([a-h] \"x\")? [a-h] [1-8] (\"=\" [NBKQR])?\ncastle ::= \"O-O\" \"-O\"?\n",
-            LIST("1. e4 e5\n2. Nf3 Nc6\n", "1. e4 d5\n2. exd5 Qxd5\n3. O-O O-O-O+\n"), LIST("1. e4 e5\n", "1. e9 e5\n2. a3 a4\n"));
-    accepts(GRAMMAR_GBNF, "root ::= item+\n\n# Excludes various line break characters\nitem ::= \"- \" [^\\r\\n\\x0b\\x0c\\x85\\u2028\\u2029]+ \"\\n\"\n",
+            "root ::= \"1. \" move \" \" move \"\\n\" ([1-9] [0-9]? \". \" move \" \" move \"\\n\")+\n"
+            "move ::= (pawn | nonpawn | castle) [+#]?\nnonpawn ::= [NBKQR] [a-h]? [1-8]? \"x\"? [a-h] [1-8]\n"
+            "pawn ::= ([a-h] \"x\")? [a-h] [1-8] (\"=\" [NBKQR])?\ncastle ::= \"O-O\" \"-O\"?\n",
+            LIST("1. e4 e5\n2. Nf3 Nc6\n", "1. e4 d5\n2. exd5 Qxd5\n3. O-O O-O-O+\n"),
+            LIST("1. e4 e5\n", "1. e9 e5\n2. a3 a4\n"));
+    accepts(GRAMMAR_GBNF,
+            "root ::= item+\n\n# Excludes various line break characters\nitem ::= \"- \" "
+            "[^\\r\\n\\x0b\\x0c\\x85\\u2028\\u2029]+ \"\\n\"\n",
             LIST("- a\n- b c\n"), LIST("- \n", "-a\n", "- a", "- a\xe2\x80\xa8\n"));
-    accepts(GRAMMAR_GBNF, "root ::= jp-char+ ([ \\t\\n] jp-char+)*\njp-char ::= hiragana | katakana | cjk\nhiragana ::= [\xe3\x81\x81-\xe3\x82\x9f]\n"
-                          "katakana ::= [\xe3\x82\xa1-\xe3\x83\xbf]\ncjk ::= [\xe4\xb8\x80-\xe9\xbf\xbf]\n",
+    accepts(GRAMMAR_GBNF,
+            "root ::= jp-char+ ([ \\t\\n] jp-char+)*\njp-char ::= hiragana | katakana | cjk\nhiragana ::= "
+            "[\xe3\x81\x81-\xe3\x82\x9f]\n"
+            "katakana ::= [\xe3\x82\xa1-\xe3\x83\xbf]\ncjk ::= [\xe4\xb8\x80-\xe9\xbf\xbf]\n",
             LIST("\xe6\x97\xa5\xe6\x9c\xac \xe3\x81\x82\xe3\x82\xa2"), LIST("a", " \xe6\x97\xa5", "\xe6\x97"));
     (void)state;
 }
@@ -107,23 +116,43 @@ static void test_gbnf_examples(void **state)
 
 static void test_regex(void **state)
 {
-    accepts(GRAMMAR_REGEX, "^[^@\\s]+@[a-z]+\\.(com|org)$", LIST("a.b@cd.org", "\xc3\xa9@x.com"), LIST("a@b.net", "a b@c.com", "a@b.comx"));
+    accepts(GRAMMAR_REGEX, "^[^@\\s]+@[a-z]+\\.(com|org)$", LIST("a.b@cd.org", "\xc3\xa9@x.com"),
+            LIST("a@b.net", "a b@c.com", "a@b.comx"));
     accepts(GRAMMAR_REGEX, "(?:ab|c){1,1000000000}|x{0}y", LIST("ab", "cccab", "y"), LIST("", "a", "xy"));
     accepts(GRAMMAR_REGEX, "(?<year>\\d{4})-(?P<m>0[1-9]|1[0-2])", LIST("2024-12"), LIST("2024-13", "24-01"));
-    accepts(GRAMMAR_REGEX, "[\\w.-]+[\\]^-][\\x41\\u{1F600}\\ud83d\\ude01]", LIST("a-]A", "._^\xf0\x9f\x98\x81"), LIST("]A", "a-]B"));
+    accepts(GRAMMAR_REGEX, "[\\w.-]+[\\]^-][\\x41\\u{1F600}\\ud83d\\ude01]", LIST("a-]A", "._^\xf0\x9f\x98\x81"),
+            LIST("]A", "a-]B"));
     accepts(GRAMMAR_REGEX, "", LIST(""), LIST("a"));
     accepts(GRAMMAR_REGEX, "^a$|^b$|c", LIST("a", "b", "c"), LIST("ab"));
     accepts(GRAMMAR_REGEX, "a+?b*?c??", LIST("a", "aabbc"), LIST("b"));
     accepts(GRAMMAR_REGEX, ".", LIST("x", "\t", "\xf0\x9f\x98\x80"), LIST("\n", "\r", "xx", "\xf0\x9f"));
     accepts(GRAMMAR_REGEX, "((a*)*b)*", LIST("", "b", "aab", "abab"), LIST("a", "ba"));
     static const char *const bad[][2] = {
-        {"foo**", "quantifier on a quantifier"}, {"a++", "quantifier on a quantifier"}, {"[", "without its ]"},  {"[b-a]", "lower to a higher"},
-        {"(a", "without its )"},                 {"a)", "without its ("},              {"*a", "nothing to repeat"}, {"a|*", "nothing to repeat"},
-        {"(?=a)", "no lookaround"},              {"(?<=a)b", "no lookaround"},         {"(?i)a", "no lookaround, flags"}, {"\\bfoo", "word boundaries"},
-        {"(a)\\1", "back references"},           {"\\p{L}", "Unicode properties"},      {"^a\\!$", "unknown or malformed escape"},
-        {"a{2,1}", "m <= n"},                    {"a{", "\\{"},                         {"a\\", "backslash at the end"}, {"(^a)", "outermost"},
-        {"a$b", "outermost"},                    {"[[:alpha:]]", "POSIX"},              {"\\u12", "malformed"},   {"[^\\s\\S]", "no character"},
-        {"\xff", "not UTF-8"},                   {"\\q", "unknown"},
+        {"foo**", "quantifier on a quantifier"},
+        {"a++", "quantifier on a quantifier"},
+        {"[", "without its ]"},
+        {"[b-a]", "lower to a higher"},
+        {"(a", "without its )"},
+        {"a)", "without its ("},
+        {"*a", "nothing to repeat"},
+        {"a|*", "nothing to repeat"},
+        {"(?=a)", "no lookaround"},
+        {"(?<=a)b", "no lookaround"},
+        {"(?i)a", "no lookaround, flags"},
+        {"\\bfoo", "word boundaries"},
+        {"(a)\\1", "back references"},
+        {"\\p{L}", "Unicode properties"},
+        {"^a\\!$", "unknown or malformed escape"},
+        {"a{2,1}", "m <= n"},
+        {"a{", "\\{"},
+        {"a\\", "backslash at the end"},
+        {"(^a)", "outermost"},
+        {"a$b", "outermost"},
+        {"[[:alpha:]]", "POSIX"},
+        {"\\u12", "malformed"},
+        {"[^\\s\\S]", "no character"},
+        {"\xff", "not UTF-8"},
+        {"\\q", "unknown"},
     };
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         refused(GRAMMAR_REGEX, bad[i][0], STATUS_INVALID, bad[i][1]);
@@ -134,7 +163,8 @@ static void test_regex(void **state)
 
 static void test_choice(void **state)
 {
-    accepts(GRAMMAR_CHOICE, "[\"yes\", \"no\", \"nope\", \"no\", \"\", \"\\u00e9\"]", LIST("yes", "no", "nope", "", "\xc3\xa9"), LIST("n", "yesno"));
+    accepts(GRAMMAR_CHOICE, "[\"yes\", \"no\", \"nope\", \"no\", \"\", \"\\u00e9\"]", LIST("yes", "no", "nope", "", "\xc3\xa9"),
+            LIST("n", "yesno"));
     refused(GRAMMAR_CHOICE, "[]", STATUS_INVALID, "at least one");
     refused(GRAMMAR_CHOICE, "[1]", STATUS_INVALID, "choice 0 is not a string");
     refused(GRAMMAR_CHOICE, "{}", STATUS_INVALID, "array");
@@ -144,8 +174,10 @@ static void test_choice(void **state)
 
 static void test_json(void **state)
 {
-    accepts(GRAMMAR_JSON, "", LIST("{}", "{\"a\":[1,-2.5e+3,true,null,\"\\u00e9\\n\\ud83d\\ude00\"],\"b\": {\n  \"c\": \"x\"\n}}"),
-            LIST("[]", "{\"a\":01}", "{\"a\":1,}", "{a:1}", "{\"a\":\"\x01\"}", "{\"a\":\"\\ud83d\"}", "{\"a\":1", "{} ", "{\"a\":\"\xff\"}", "{\"a\":1e}"));
+    accepts(GRAMMAR_JSON, "",
+            LIST("{}", "{\"a\":[1,-2.5e+3,true,null,\"\\u00e9\\n\\ud83d\\ude00\"],\"b\": {\n  \"c\": \"x\"\n}}"),
+            LIST("[]", "{\"a\":01}", "{\"a\":1,}", "{a:1}", "{\"a\":\"\x01\"}", "{\"a\":\"\\ud83d\"}", "{\"a\":1", "{} ",
+                 "{\"a\":\"\xff\"}", "{\"a\":1e}"));
     accepts(GRAMMAR_JSON, "value", LIST("[]", "1", "\"x\"", "null", "-0", "[[[]]]"), LIST("", "+1", ".5", "nul", "[,]"));
     refused(GRAMMAR_JSON, "array", STATUS_INVALID, "object (the default) or value");
     (void)state;
@@ -176,9 +208,12 @@ static void test_schema_refusals(void **state)
         {"{\"$ref\":\"http://example.com/x\"}", "only references within the schema"},
         {"{\"$ref\":\"#/$defs/nowhere\"}", "leads nowhere"},
         {"{\"$ref\":\"#\"}", "refers to itself"},
-        {"{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"$ref\":\"#/$defs/a\"}}}", "refers to itself"},
+        {"{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":{\"$ref\":\"#/$defs/b\"},\"b\":{\"$ref\":\"#/$defs/a\"}}}",
+         "refers to itself"},
         {"{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}", "begins with itself"},
-        {"{\"anyOf\":[{\"allOf\":[{\"$ref\":\"#/$defs/a\"}]}],\"$defs\":{\"a\":{\"oneOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}}}", ""},
+        {"{\"anyOf\":[{\"allOf\":[{\"$ref\":\"#/$defs/"
+         "a\"}]}],\"$defs\":{\"a\":{\"oneOf\":[{\"$ref\":\"#\"},{\"type\":\"null\"}]}}}",
+         ""},
         {"{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},\"required\":[\"a\"]}", "no text can ever match"},
         {"{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"string\",\"maxLength\":3}]}", "branches 0 and 1"},
         {"{\"enum\":[]}", "no text can ever match"},
@@ -202,30 +237,49 @@ static void test_schema_refusals(void **state)
 static void test_schema(void **state)
 {
     accepts(GRAMMAR_JSON_SCHEMA,
-            "{\"title\":\"t\",\"x-order\":1,\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"description\":\"d\"},"
-            "\"age\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":130},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":[\"a\",\"b\"]},\"maxItems\":2}},"
+            "{\"title\":\"t\",\"x-order\":1,\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"description\":"
+            "\"d\"},"
+            "\"age\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":130},\"tags\":{\"type\":\"array\",\"items\":{\"enum\":["
+            "\"a\",\"b\"]},\"maxItems\":2}},"
             "\"required\":[\"name\",\"age\"],\"additionalProperties\":false}",
-            LIST("{\"name\":\"x\",\"age\":0}", "{\"name\": \"\", \"age\": 130, \"tags\": [\"a\", \"b\"]}", "{\n  \"name\": \"q\",\n  \"age\": 7\n}"),
-            LIST("{\"age\":0,\"name\":\"x\"}", "{\"name\":\"x\"}", "{\"name\":\"x\",\"age\":131}", "{\"name\":\"x\",\"age\":-1}", "{\"name\":\"x\",\"age\":1,}",
-                 "{\"name\":\"x\",\"age\":1,\"tags\":[\"a\",\"b\",\"a\"]}", "{\"name\":\"x\",\"age\":1,\"more\":1}", "{\"name\":\"x\",\"age\":01}"));
+            LIST("{\"name\":\"x\",\"age\":0}", "{\"name\": \"\", \"age\": 130, \"tags\": [\"a\", \"b\"]}",
+                 "{\n  \"name\": \"q\",\n  \"age\": 7\n}"),
+            LIST("{\"age\":0,\"name\":\"x\"}", "{\"name\":\"x\"}", "{\"name\":\"x\",\"age\":131}",
+                 "{\"name\":\"x\",\"age\":-1}", "{\"name\":\"x\",\"age\":1,}",
+                 "{\"name\":\"x\",\"age\":1,\"tags\":[\"a\",\"b\",\"a\"]}", "{\"name\":\"x\",\"age\":1,\"more\":1}",
+                 "{\"name\":\"x\",\"age\":01}"));
     /* additional members differ from the declared ones, which may be left out */
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"null\"},\"a\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":\"boolean\"}}",
-            LIST("{}", "{\"a\":null,\"abc\":true}", "{\"b\":true}", "{\"ab\":null,\"\":false}"), LIST("{\"a\":true}", "{\"ab\":true}", "{\"c\":null}"));
+    accepts(GRAMMAR_JSON_SCHEMA,
+            "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"null\"},\"a\":{\"type\":\"null\"}},"
+            "\"additionalProperties\":{\"type\":\"boolean\"}}",
+            LIST("{}", "{\"a\":null,\"abc\":true}", "{\"b\":true}", "{\"ab\":null,\"\":false}"),
+            LIST("{\"a\":true}", "{\"ab\":true}", "{\"c\":null}"));
     accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":[\"string\",\"null\"],\"nullable\":true,\"minLength\":2,\"maxLength\":2}",
             LIST("null", "\"ab\"", "\"\\n\xc3\xa9\"", "\"\\ud83d\\ude00x\""), LIST("\"a\"", "\"abc\"", "1"));
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"const\":{\"a\":[1,\"x\"],\"b\":{}}}", LIST("{\"a\":[1,\"x\"],\"b\":{}}", "{\"a\": [1, \"x\"], \"b\": {}}"), LIST("{\"b\":{},\"a\":[1,\"x\"]}"));
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"number\",\"minimum\":-0.5,\"exclusiveMaximum\":1}", LIST("0", "0.999", "-0.5", "-0.25", "0.0"),
-            LIST("1", "-0.51", "-1", "1.0", "-0.500001", "5e-1"));
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"integer\",\"exclusiveMinimum\":true,\"minimum\":98,\"maximum\":1002}", LIST("99", "1002", "500"), LIST("98", "1003", "9", "10000"));
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":-21}", LIST("0", "7", "-21", "700000007"), LIST("8", "-28", "-0", "700000008"));
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"b\"}", LIST("\"b\"", "\"a\\\"b\\n\""), LIST("\"a\"", "\"\\u0062\""));
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"null\"},{\"type\":\"boolean\"}],\"minItems\":1,\"items\":{\"const\":0}}",
+    accepts(GRAMMAR_JSON_SCHEMA, "{\"const\":{\"a\":[1,\"x\"],\"b\":{}}}",
+            LIST("{\"a\":[1,\"x\"],\"b\":{}}", "{\"a\": [1, \"x\"], \"b\": {}}"), LIST("{\"b\":{},\"a\":[1,\"x\"]}"));
+    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"number\",\"minimum\":-0.5,\"exclusiveMaximum\":1}",
+            LIST("0", "0.999", "-0.5", "-0.25", "0.0"), LIST("1", "-0.51", "-1", "1.0", "-0.500001", "5e-1"));
+    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"integer\",\"exclusiveMinimum\":true,\"minimum\":98,\"maximum\":1002}",
+            LIST("99", "1002", "500"), LIST("98", "1003", "9", "10000"));
+    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":-21}", LIST("0", "7", "-21", "700000007"),
+            LIST("8", "-28", "-0", "700000008"));
+    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"b\"}", LIST("\"b\"", "\"a\\\"b\\n\""),
+            LIST("\"a\"", "\"\\u0062\""));
+    accepts(GRAMMAR_JSON_SCHEMA,
+            "{\"type\":\"array\",\"prefixItems\":[{\"type\":\"null\"},{\"type\":\"boolean\"}],\"minItems\":1,\"items\":{"
+            "\"const\":0}}",
             LIST("[null]", "[null, true]", "[null,false,0,0]"), LIST("[]", "[true]", "[null,0]", "[null,true,1]"));
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"$defs\":{\"a/b%~\":{\"type\":\"null\"}},\"$ref\":\"#/$defs/a~1b%25~0\"}", LIST("null"), LIST("1"));
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"allOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]},{\"properties\":{\"a\":{\"minimum\":5}}}]}",
+    accepts(GRAMMAR_JSON_SCHEMA, "{\"$defs\":{\"a/b%~\":{\"type\":\"null\"}},\"$ref\":\"#/$defs/a~1b%25~0\"}", LIST("null"),
+            LIST("1"));
+    accepts(GRAMMAR_JSON_SCHEMA,
+            "{\"allOf\":[{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]},{"
+            "\"properties\":{\"a\":{\"minimum\":5}}}]}",
             LIST("{\"a\":5}"), LIST("{\"a\":4}", "{}"));
-    accepts(GRAMMAR_JSON_SCHEMA, "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"a\"}},\"required\":[\"k\"]},{\"type\":\"object\",\"properties\":{\"k\":"
-                                 "{\"enum\":[\"b\",\"c\"]}},\"required\":[\"k\"]},{\"type\":\"integer\"}]}",
+    accepts(GRAMMAR_JSON_SCHEMA,
+            "{\"oneOf\":[{\"type\":\"object\",\"properties\":{\"k\":{\"const\":\"a\"}},\"required\":[\"k\"]},{\"type\":"
+            "\"object\",\"properties\":{\"k\":"
+            "{\"enum\":[\"b\",\"c\"]}},\"required\":[\"k\"]},{\"type\":\"integer\"}]}",
             LIST("{\"k\":\"a\"}", "{\"k\":\"c\"}", "5"), LIST("{\"k\":\"d\"}", "{}", "\"a\""));
     accepts(GRAMMAR_JSON_SCHEMA, "true", LIST("1", "{\"a\": []}"), LIST("x"));
     (void)state;
@@ -362,10 +416,11 @@ static void test_shortest(void **state)
     } rows[] = {
         {GRAMMAR_REGEX, "", 0},
         {GRAMMAR_REGEX, "q{5}", 5},
-        {GRAMMAR_REGEX, "aaaaaaaa|qw", 1}, /* more bytes, fewer tokens */
-        {GRAMMAR_JSON, "", 2},             /* { } */
+        {GRAMMAR_REGEX, "aaaaaaaa|qw", 1},                  /* more bytes, fewer tokens */
+        {GRAMMAR_JSON, "", 2},                              /* { } */
         {GRAMMAR_CHOICE, "[\"Hello World!\",\"quit\"]", 4}, /* q u i t; Hello, a space, World, ! */
-        {GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"name\":{\"enum\":[\"red\"]}},\"required\":[\"name\"]}", 5}, /* { "name": "  red "} */
+        {GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"name\":{\"enum\":[\"red\"]}},\"required\":[\"name\"]}",
+         5}, /* { "name": "  red "} */
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct grammar *g = compile(rows[i].kind, rows[i].source);
@@ -415,7 +470,8 @@ static void test_bombs(void **state)
     bomb(GRAMMAR_CHOICE, repeated("", "[", 60000, ""), "array of strings");
     bomb(GRAMMAR_REGEX, repeated("", "(x{9}){9}", 100000, ""), "too large");
     bomb(GRAMMAR_REGEX, repeated("", "(((", 1, "x{1000000}){1000000}){1000000}){1000000}"), "longer than");
-    bomb(GRAMMAR_JSON_SCHEMA, repeated("{\"type\":\"object\",\"properties\":{\"", "n", 5000, "\":{}}}"), "name has more than 1024 bytes");
+    bomb(GRAMMAR_JSON_SCHEMA, repeated("{\"type\":\"object\",\"properties\":{\"", "n", 5000, "\":{}}}"),
+         "name has more than 1024 bytes");
     bomb(GRAMMAR_REGEX, repeated("", "a", 2 << 20, ""), "at most 1048576");
     (void)state;
 }
@@ -423,7 +479,8 @@ static void test_bombs(void **state)
 /* Ambiguity is bounded in a state, and costs no one anything beyond: dead ends where it is too much, never a wrong text. */
 static void test_ambiguity(void **state)
 {
-    static const char *const sources[] = {"(a|b|ab)*(a|ba)(a|b){200}", "(((a*)*)*)*b", "(a?){500}a{500}", "((a|aa){1,500}){1,500}"};
+    static const char *const sources[] = {"(a|b|ab)*(a|ba)(a|b){200}", "(((a*)*)*)*b", "(a?){500}a{500}",
+                                          "((a|aa){1,500}){1,500}"};
     for (size_t i = 0; i < COUNT_OF(sources); i++) {
         struct grammar *g = compile(GRAMMAR_REGEX, sources[i]);
         struct rand r;
@@ -449,7 +506,8 @@ static void test_compile_time(void **state)
 {
     struct buf b;
     buf_init(&b);
-    buf_append_z(&b, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"b\":{\"type\":\"object\","
+    buf_append_z(&b, "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
+                     "\"properties\":{\"b\":{\"type\":\"object\","
                      "\"properties\":{\"c\":{\"enum\":[");
     for (int i = 0; i < 200; i++)
         buf_printf(&b, "%s\"value number %d\"", i ? "," : "", i * i);
@@ -482,10 +540,21 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gbnf),      cmocka_unit_test(test_gbnf_examples), cmocka_unit_test(test_regex),     cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_json),      cmocka_unit_test(test_schema),        cmocka_unit_test(test_schema_refusals),
-        cmocka_unit_test(test_state),     cmocka_unit_test(test_vocabulary),    cmocka_unit_test(test_counts),    cmocka_unit_test(test_collect),
-        cmocka_unit_test(test_shortest),  cmocka_unit_test(test_bombs),         cmocka_unit_test(test_ambiguity), cmocka_unit_test(test_compile_time),
+        cmocka_unit_test(test_gbnf),
+        cmocka_unit_test(test_gbnf_examples),
+        cmocka_unit_test(test_regex),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_schema),
+        cmocka_unit_test(test_schema_refusals),
+        cmocka_unit_test(test_state),
+        cmocka_unit_test(test_vocabulary),
+        cmocka_unit_test(test_counts),
+        cmocka_unit_test(test_collect),
+        cmocka_unit_test(test_shortest),
+        cmocka_unit_test(test_bombs),
+        cmocka_unit_test(test_ambiguity),
+        cmocka_unit_test(test_compile_time),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

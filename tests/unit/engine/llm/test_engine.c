@@ -182,7 +182,7 @@ static void test_refusals(void **state)
     REFUSED(r.params.n = 0, STATUS_INVALID, "n is 0");
     REFUSED(r.params.best_of = 2, STATUS_UNIMPLEMENTED, "best_of");
     REFUSED(r.params.min_tok = 99, STATUS_INVALID, "min_tokens");
-    REFUSED(r.params.grammar_kind = STR("json"), STATUS_UNIMPLEMENTED, "json");
+    REFUSED(r.params.grammar_kind = STR("json"), STATUS_INVALID, "ignore_eos");
     REFUSED(r.adapter = STR("x"), STATUS_NOT_FOUND, "adapter");
     REFUSED(r.embed = true, STATUS_UNIMPLEMENTED, "embeddings");
     REFUSED(r.priority = -1, STATUS_INVALID, "priority");

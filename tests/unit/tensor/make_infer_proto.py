@@ -100,10 +100,11 @@ def array(name, data):
 
 
 def main():
-    text = "/* Made by make_infer_proto.py. */\n#include <stdint.h>\n\n"
+    text = "/* Made by make_infer_proto.py. */\n#ifndef INFER_PROTO_VECTORS_H\n#define INFER_PROTO_VECTORS_H\n\n#include <stdint.h>\n\n"
     for name, message in VECTORS.items():
         text += array("v_" + name, message.SerializeToString(deterministic=True))
     text += array("v_reply", REPLY.SerializeToString(deterministic=True))
+    text += "\n#endif\n"
     with open(OUT, "w") as f:
         f.write("/* clang-format off */\n" + text)
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "api/api_priv.h"
+#include "api/kserve_grpc_priv.h"
 #include "api/work.h"
 #include "api/generate_priv.h"
 #include "base/check.h"
@@ -46,6 +47,21 @@ static const route_handler handlers[ROUTE_COUNT] = {
     [ROUTE_ADMIN_RELOAD] = api__admin_reload,
     [ROUTE_ADMIN_STATUS] = api__admin_status,
     [ROUTE_ADMIN_LOG_LEVEL] = api__admin_log_level,
+    [ROUTE_GRPC_LIVE] = api__grpc_unary,
+    [ROUTE_GRPC_READY] = api__grpc_unary,
+    [ROUTE_GRPC_MODEL_READY] = api__grpc_unary,
+    [ROUTE_GRPC_SERVER_METADATA] = api__grpc_unary,
+    [ROUTE_GRPC_MODEL_METADATA] = api__grpc_unary,
+    [ROUTE_GRPC_MODEL_CONFIG] = api__grpc_unary,
+    [ROUTE_GRPC_MODEL_STATS] = api__grpc_unary,
+    [ROUTE_GRPC_INFER] = api__grpc_infer,
+    [ROUTE_GRPC_STREAM_INFER] = api__grpc_stream,
+    [ROUTE_GRPC_INDEX] = api__grpc_unary,
+    [ROUTE_GRPC_LOAD] = api__grpc_unary,
+    [ROUTE_GRPC_UNLOAD] = api__grpc_unary,
+    [ROUTE_GRPC_HEALTH_CHECK] = api__grpc_unary,
+    [ROUTE_GRPC_HEALTH_WATCH] = api__grpc_stream,
+    [ROUTE_GRPC_REFLECTION] = api__grpc_stream,
 };
 
 /* Bodies other than inference are small JSON documents. */
@@ -64,7 +80,12 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
         return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
     call->api = l->api;
     r->user = call;
-    int rc = route_match(r, l->surface, &call->match, &r->allow, err);
+    call->is_grpc = l->surface == API_HTTP && api__is_grpc(r);
+    int rc = route_match(r, call->is_grpc ? API_GRPC : l->surface, &call->match, &r->allow, err);
+    if (call->is_grpc && rc == STATUS_NOT_FOUND) {
+        call->match.id = ROUTE_GRPC_NONE;
+        return error_set(err, STATUS_UNIMPLEMENTED, "there is no method \"%.*s\" here", STR_ARG(r->path));
+    }
     if (rc < 0)
         return rc;
     r->log_model = call->match.model;
@@ -72,6 +93,8 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
     rc = api__authorise(l->api, r, call, err);
     if (rc < 0)
         return rc;
+    if (call->is_grpc)
+        return api__grpc_headers(l->api, r, call, err);
     uint64_t most = route_takes_prompt(call->match.id) ? PROMPT_BODY_BYTES : CONTROL_BODY_BYTES;
     if (call->match.id != ROUTE_INFER && r->body_limit_bytes > most)
         r->body_limit_bytes = most;
@@ -106,6 +129,24 @@ static const char *on_error(void *ctx, struct http_request *r, int status, const
     return "application/json";
 }
 
+static bool on_refuse(void *ctx, struct http_request *r, int status, const char *text, uint32_t retry_after_s)
+{
+    const struct api_call *call = r->user;
+    (void)ctx;
+    if (!call || !call->is_grpc)
+        return false;
+    api__grpc_refuse(r, status, text, retry_after_s);
+    return true;
+}
+
+/* What a request came to, in its protocol's numbers. */
+static int code_of(const struct http_request *r, const struct api_call *call)
+{
+    if (call->is_grpc)
+        return status_grpc(r->gone ? STATUS_CANCELLED : call->status);
+    return r->gone ? 499 : r->reply_status;
+}
+
 static void count(struct api *a, enum route_id route, int code)
 {
     char text[8];
@@ -133,7 +174,8 @@ static void write_record(struct access_log *log, const struct http_request *r, c
     e.queue_ns = t->queued_ns && t->batched_ns > t->queued_ns ? t->batched_ns - t->queued_ns : 0;
     e.compute_ns = t->input_ns && t->computed_ns > t->input_ns ? t->computed_ns - t->input_ns : 0;
     e.total_ns = total;
-    e.status = (uint16_t)(r->gone ? 499 : r->reply_status);
+    /* a gRPC call's HTTP status is always 200: what the same outcome is over HTTP says more */
+    e.status = (uint16_t)(r->gone ? 499 : call->is_grpc ? status_http(call->status) : r->reply_status);
     ACCESS_SET(e.request_id, r->request_id);
     ACCESS_SET(e.peer, r->peer);
     ACCESS_SET(e.method, r->method_text);
@@ -155,7 +197,7 @@ static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
     struct api_call unrouted = {.match = {.id = ROUTE_NONE}};
     struct api_listener *l = ctx;
     struct api_call *call = r->user ? r->user : &unrouted;
-    count(l->api, call->match.id, r->gone ? 499 : r->reply_status);
+    count(l->api, call->match.id, code_of(r, call));
     if (l->api->o.access)
         write_record(l->api->o.access, r, call, now_ns);
     if (l->api->o.audit && (call->verdict > EDGE_ALLOWED || api__is_admin(call->match.id)))
@@ -210,7 +252,8 @@ int api_create(const struct api_options *o, struct api **out, struct error *err)
     a->offloaded[API_OFFLOAD_ENCODE] = metrics_series(offloaded, (const char *const[]){"encode"});
     a->requests_family =
         metrics_family(o->metrics, METRIC_COUNTER, "inferd_api_requests_total",
-                       "Requests answered, by protocol, route and status code (499: the client left first).", labels, NULL, 0);
+                       "Requests answered, by protocol, route and status code (HTTP's, 499: the client left first; or gRPC's).",
+                       labels, NULL, 0);
     for (int i = 0; i < 3; i++)
         a->listener[i] = (struct api_listener){a, (enum api_surface)(1 << i)};
     *out = a;
@@ -234,7 +277,12 @@ void api_destroy(struct api *a)
 void api_handler(struct api *a, enum api_surface surface, struct http_handler *out)
 {
     struct api_listener *l = &a->listener[surface == API_HTTP ? 0 : surface == API_METRICS ? 1 : 2];
-    *out = (struct http_handler){on_headers, on_request, on_error, on_complete, l};
+    *out = (struct http_handler){.on_headers = on_headers,
+                                 .on_request = on_request,
+                                 .on_error = on_error,
+                                 .on_refuse = on_refuse,
+                                 .on_complete = on_complete,
+                                 .ctx = l};
 }
 
 /* The phase is a single word; release pairs with the acquire in readers only to order what was set up before it. */

@@ -20,9 +20,10 @@ struct access_log;
 struct edge;
 struct api;
 
-/* Where the process is in its life; written by the main thread, read by health answers. CLOSED: every request but liveness is
+/* Where the process is in its life; written by the main thread, read by health answers. DRAINING: no new connections; what runs may
+ * finish, and streams on which nothing runs are ended. CLOSED: every request but liveness is
  * answered with 503 and touches nothing but the request, so that registry and server may be taken down under open listeners. */
-enum api_phase { API_STARTING, API_SERVING, API_STOPPING, API_CLOSED };
+enum api_phase { API_STARTING, API_SERVING, API_STOPPING, API_DRAINING, API_CLOSED };
 
 struct api_options {
     struct registry *registry;

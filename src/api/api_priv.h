@@ -46,8 +46,10 @@ struct api {
     _Atomic(struct metric *) requests[ROUTE_COUNT][API_CODES];
 };
 
-struct infer_call; /* infer_priv.h */
-struct work_pool;  /* work.h */
+struct grpc_call;   /* kserve_grpc_priv.h */
+struct grpc_stream; /* kserve_grpc_priv.h */
+struct infer_call;  /* infer_priv.h */
+struct work_pool;   /* work.h */
 
 /* What the inferences of one loop share (turn.c). */
 struct api_turn {
@@ -70,6 +72,7 @@ struct gen_call; /* generate.c */
 struct api_call {
     struct api *api;
     struct route_match match;
+    bool is_grpc;
     struct edge_identity *who; /* the caller; NULL: nobody was asked, or nobody is known */
     enum edge_verdict verdict;
     struct infer_times times; /* zero but for received_ns unless the route is infer */
@@ -79,6 +82,8 @@ struct api_call {
     const char *error_code;
     struct infer_call *infer;      /* while an inference is under way */
     struct model_version *version; /* of an inference that was answered; held until the reply is written */
+    struct grpc_call *grpc;        /* kserve_grpc_priv.h; of a gRPC call */
+    struct grpc_stream *stream;    /* of one that streams */
 };
 
 /* One handler a route; runs on the I/O thread and leads to exactly one reply. */
@@ -115,6 +120,11 @@ void api__admin_log_level(struct api *a, struct http_request *r, struct api_call
 void api__openai_error(struct buf *body, int http_status, const char *text, const char *param, const char *code);
 /* Whether errors of this request have OpenAI's shape. */
 bool api__is_openai(const struct http_request *r);
+/* Past start, not stopping, and the registry says ready. From atomics. */
+bool api__is_ready(const struct api *a);
+/* The protocol's extensions that this server has; returns how many. Constants. */
+#define API_EXTENSIONS_MAX 8
+size_t api__extensions(const struct api *a, const char *names[API_EXTENSIONS_MAX]);
 
 /* Append the nv_inference_* families for every ready version. */
 void api__render_triton(struct api *a, struct buf *out);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "api/api_priv.h"
+#include "api/control.h"
 #include "base/status.h"
 #include "model/registry.h"
 #include "wire/json.h"
@@ -16,6 +17,7 @@ struct waiter {
     struct loop_task task;
     struct loop *loop;
     struct http_request *request; /* held */
+    void (*outcome)(struct http_request *r, int status, const char *text);
     int status;
     char text[ERROR_TEXT_BYTES];
 };
@@ -24,14 +26,18 @@ static void reply_outcome(struct loop_task *t)
 {
     struct waiter *w = CONTAINER_OF(t, struct waiter, task);
     struct http_request *r = w->request;
-    if (w->status < 0) {
-        http_reply_error(r, w->status, w->text, api__retry_after_s(w->status, NULL));
-    } else {
-        struct slice body = slice_borrow("{}", 2);
-        http_reply(r, 200, "application/json", NULL, 0, &body, 1);
-    }
+    w->outcome(r, w->status, w->text);
     http_release(r);
     free(w);
+}
+
+static void reply_json(struct http_request *r, int status, const char *text)
+{
+    struct slice body = slice_borrow("{}", 2);
+    if (status < 0)
+        http_reply_error(r, status, text, api__retry_after_s(status, NULL));
+    else
+        http_reply(r, 200, "application/json", NULL, 0, &body, 1);
 }
 
 /* Loader thread. */
@@ -41,6 +47,18 @@ static void on_done(void *ctx, int status, const char *text)
     w->status = status;
     snprintf(w->text, sizeof w->text, "%s", text ? text : "");
     loop_post(w->loop, &w->task);
+}
+
+int api__control_param(struct str name, struct error *err)
+{
+    if (str_starts(name, STR("file:")))
+        return error_set(err, STATUS_INVALID,
+                         "parameter \"%.*s\": model files are not accepted over the API; put them in "
+                         "the model repository",
+                         STR_ARG(name));
+    if (str_eq(name, STR("config")) || str_eq(name, STR("unload_dependents")))
+        return 0;
+    return error_set(err, STATUS_INVALID, "unknown parameter \"%.*s\"; accepted: \"config\"", STR_ARG(name));
 }
 
 /* The inline config of a load body, copied into the arena; empty when there is none. */
@@ -62,15 +80,9 @@ static int parse_load_body(struct http_request *r, struct str *config, struct er
         struct str name = json_str(key);
         if (rc < 0)
             break;
-        if (str_starts(name, STR("file:")))
-            rc = error_set(err, STATUS_INVALID,
-                           "parameter \"%.*s\": model files are not accepted over the API; put them in "
-                           "the model repository",
-                           STR_ARG(name));
-        else if (str_eq(name, STR("config")))
+        rc = api__control_param(name, err);
+        if (rc == 0 && str_eq(name, STR("config")))
             rc = json_get_str(params, "config", JSON_REQUIRED, config, NULL, err);
-        else if (!str_eq(name, STR("unload_dependents")))
-            rc = error_set(err, STATUS_INVALID, "unknown parameter \"%.*s\"; accepted: \"config\"", STR_ARG(name));
     }
     if (rc == 0 && config->n) {
         config->p = arena_strdup(r->arena, *config);
@@ -80,7 +92,7 @@ static int parse_load_body(struct http_request *r, struct str *config, struct er
     return rc;
 }
 
-static struct waiter *make_waiter(struct http_request *r)
+static struct waiter *make_waiter(struct http_request *r, void (*outcome)(struct http_request *r, int status, const char *text))
 {
     struct waiter *w = calloc(1, sizeof *w);
     if (!w)
@@ -88,30 +100,38 @@ static struct waiter *make_waiter(struct http_request *r)
     w->task.run = reply_outcome;
     w->loop = r->loop;
     w->request = r;
+    w->outcome = outcome;
     http_hold(r);
     return w;
+}
+
+int api__control(struct api *a, struct http_request *r, bool load, struct str model, struct str config,
+                 void (*outcome)(struct http_request *r, int status, const char *text), struct error *err)
+{
+    struct waiter *w = outcome ? make_waiter(r, outcome) : NULL;
+    if (outcome && !w)
+        return error_set(err, STATUS_NOMEM, "out of memory for this request");
+    int rc = load ? registry_load(a->o.registry, model, config, w ? on_done : NULL, w, err)
+                  : registry_unload(a->o.registry, model, w ? on_done : NULL, w, err);
+    if (rc < 0 && w) {
+        http_release(r);
+        free(w);
+    }
+    return rc;
 }
 
 static void change(struct api *a, struct http_request *r, struct api_call *call, bool load)
 {
     struct error err = {0};
     struct str config;
-    struct waiter *w = NULL;
     bool wait;
     int rc = api__query_flag(r, "wait", true, &wait, &err);
     if (rc == 0)
         rc = parse_load_body(r, &config, &err);
-    if (rc == 0 && wait && !(w = make_waiter(r)))
-        rc = error_set(&err, STATUS_NOMEM, "out of memory for this request");
     if (rc == 0)
-        rc = load ? registry_load(a->o.registry, call->match.model, config, w ? on_done : NULL, w, &err)
-                  : registry_unload(a->o.registry, call->match.model, w ? on_done : NULL, w, &err);
+        rc = api__control(a, r, load, call->match.model, config, wait ? reply_json : NULL, &err);
     if (rc < 0) {
         api__reply_error(r, rc, &err);
-        if (w) {
-            http_release(r);
-            free(w);
-        }
     } else if (!wait) {
         struct slice body = slice_borrow("{}", 2);
         http_reply(r, 202, "application/json", NULL, 0, &body, 1);

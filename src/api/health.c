@@ -37,10 +37,15 @@ static void append_row(void *ctx, const struct index_row *row)
     buf_append_c(v->out, '}');
 }
 
+bool api__is_ready(const struct api *a)
+{
+    return atomic_load_explicit(&a->phase, memory_order_acquire) == API_SERVING && registry_ready(a->o.registry);
+}
+
 void api__ready(struct api *a, struct http_request *r, struct api_call *call)
 {
     int phase = atomic_load_explicit(&a->phase, memory_order_acquire);
-    bool ready = phase == API_SERVING && registry_ready(a->o.registry);
+    bool ready = api__is_ready(a);
     bool verbose;
     struct error err = {0};
     int rc = api__query_flag(r, "verbose", false, &verbose, &err);
@@ -49,7 +54,7 @@ void api__ready(struct api *a, struct http_request *r, struct api_call *call)
         return;
     }
     if (verbose) {
-        static const char *const phases[] = {"starting", "serving", "stopping", "closed"};
+        static const char *const phases[] = {"starting", "serving", "stopping", "draining", "closed"};
         struct buf out;
         struct verbose v = {&out, false, call};
         buf_init(&out);

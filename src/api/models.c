@@ -1,10 +1,28 @@
 /* models.c: what the server and its models are: server metadata, model metadata, readiness, configuration, statistics and
  * the repository index, in the JSON of the Open Inference Protocol and Triton's extensions. Everything comes from memory. */
 #include "api/api_priv.h"
+#include "base/check.h"
+#include "base/size.h"
 #include "base/status.h"
 #include "conf/model_config.h"
 #include "model/registry.h"
 #include "wire/json.h"
+
+size_t api__extensions(const struct api *a, const char *names[API_EXTENSIONS_MAX])
+{
+    static const char *const always[] = {"classification", "model_configuration", "binary_tensor_data",
+                                         "parameters",     "statistics",          "schedule_policy",
+                                         "generate"};
+    static_assert(COUNT_OF(always) < API_EXTENSIONS_MAX, "and model_repository");
+    size_t n = 0;
+    while (n < COUNT_OF(always)) {
+        names[n] = always[n];
+        n++;
+    }
+    if (registry_mode(a->o.registry) == REGISTRY_EXPLICIT)
+        names[n++] = "model_repository";
+    return n;
+}
 
 void api__server_metadata(struct api *a, struct http_request *r, struct api_call *call)
 {
@@ -15,10 +33,11 @@ void api__server_metadata(struct api *a, struct http_request *r, struct api_call
     buf_append_json_str(&out, str_of(a->o.name));
     buf_append_z(&out, ",\"version\":");
     buf_append_json_str(&out, str_of(a->o.version));
-    buf_append_z(&out, ",\"extensions\":[\"classification\",\"model_configuration\",\"binary_tensor_data\",\"parameters\","
-                       "\"statistics\",\"schedule_policy\",\"generate\"");
-    if (registry_mode(a->o.registry) == REGISTRY_EXPLICIT)
-        buf_append_z(&out, ",\"model_repository\"");
+    const char *extensions[API_EXTENSIONS_MAX];
+    size_t n = api__extensions(a, extensions);
+    buf_append_z(&out, ",\"extensions\":[");
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&out, "%s\"%s\"", i ? "," : "", extensions[i]);
     buf_append_z(&out, "]}");
     api__reply_json(r, 200, &out);
 }

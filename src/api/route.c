@@ -18,6 +18,8 @@ struct route {
     const char *segments[SEGMENTS_MAX];
 };
 
+#define OIP "inference.GRPCInferenceService"
+
 static const struct route routes[] = {
     {ROUTE_INFER, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "infer"}},
     {ROUTE_INFER, API_HTTP, HTTP_POST, {"v2", "models", "{m}", "versions", "{v}", "infer"}},
@@ -52,6 +54,23 @@ static const struct route routes[] = {
     {ROUTE_ADMIN_RELOAD, API_ADMIN, HTTP_POST, {"admin", "reload"}},
     {ROUTE_ADMIN_STATUS, API_ADMIN, HTTP_GET, {"admin", "status"}},
     {ROUTE_ADMIN_LOG_LEVEL, API_ADMIN, HTTP_POST, {"admin", "log-level"}},
+
+    {ROUTE_GRPC_INFER, API_GRPC, HTTP_POST, {OIP, "ModelInfer"}},
+    {ROUTE_GRPC_STREAM_INFER, API_GRPC, HTTP_POST, {OIP, "ModelStreamInfer"}},
+    {ROUTE_GRPC_LIVE, API_GRPC, HTTP_POST, {OIP, "ServerLive"}},
+    {ROUTE_GRPC_READY, API_GRPC, HTTP_POST, {OIP, "ServerReady"}},
+    {ROUTE_GRPC_MODEL_READY, API_GRPC, HTTP_POST, {OIP, "ModelReady"}},
+    {ROUTE_GRPC_SERVER_METADATA, API_GRPC, HTTP_POST, {OIP, "ServerMetadata"}},
+    {ROUTE_GRPC_MODEL_METADATA, API_GRPC, HTTP_POST, {OIP, "ModelMetadata"}},
+    {ROUTE_GRPC_MODEL_CONFIG, API_GRPC, HTTP_POST, {OIP, "ModelConfig"}},
+    {ROUTE_GRPC_MODEL_STATS, API_GRPC, HTTP_POST, {OIP, "ModelStatistics"}},
+    {ROUTE_GRPC_INDEX, API_GRPC, HTTP_POST, {OIP, "RepositoryIndex"}},
+    {ROUTE_GRPC_LOAD, API_GRPC, HTTP_POST, {OIP, "RepositoryModelLoad"}},
+    {ROUTE_GRPC_UNLOAD, API_GRPC, HTTP_POST, {OIP, "RepositoryModelUnload"}},
+    {ROUTE_GRPC_HEALTH_CHECK, API_GRPC, HTTP_POST, {"grpc.health.v1.Health", "Check"}},
+    {ROUTE_GRPC_HEALTH_WATCH, API_GRPC, HTTP_POST, {"grpc.health.v1.Health", "Watch"}},
+    {ROUTE_GRPC_REFLECTION, API_GRPC, HTTP_POST, {"grpc.reflection.v1.ServerReflection", "ServerReflectionInfo"}},
+    {ROUTE_GRPC_REFLECTION, API_GRPC, HTTP_POST, {"grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo"}},
 };
 
 static const char *const names[ROUTE_COUNT] = {
@@ -82,6 +101,22 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_ADMIN_RELOAD] = "admin_reload",
     [ROUTE_ADMIN_STATUS] = "admin_status",
     [ROUTE_ADMIN_LOG_LEVEL] = "admin_log_level",
+    [ROUTE_GRPC_NONE] = "grpc_none",
+    [ROUTE_GRPC_LIVE] = "grpc_server_live",
+    [ROUTE_GRPC_READY] = "grpc_server_ready",
+    [ROUTE_GRPC_MODEL_READY] = "grpc_model_ready",
+    [ROUTE_GRPC_SERVER_METADATA] = "grpc_server_metadata",
+    [ROUTE_GRPC_MODEL_METADATA] = "grpc_model_metadata",
+    [ROUTE_GRPC_MODEL_CONFIG] = "grpc_model_config",
+    [ROUTE_GRPC_MODEL_STATS] = "grpc_model_stats",
+    [ROUTE_GRPC_INFER] = "grpc_model_infer",
+    [ROUTE_GRPC_STREAM_INFER] = "grpc_model_stream_infer",
+    [ROUTE_GRPC_INDEX] = "grpc_repository_index",
+    [ROUTE_GRPC_LOAD] = "grpc_repository_load",
+    [ROUTE_GRPC_UNLOAD] = "grpc_repository_unload",
+    [ROUTE_GRPC_HEALTH_CHECK] = "grpc_health_check",
+    [ROUTE_GRPC_HEALTH_WATCH] = "grpc_health_watch",
+    [ROUTE_GRPC_REFLECTION] = "grpc_reflection",
 };
 
 /* Probes are open unless `auth.open` says otherwise; what shows or changes all models at once is for those who may see them all. */
@@ -113,6 +148,22 @@ static const struct edge_need needs[ROUTE_COUNT] = {
     [ROUTE_ADMIN_RELOAD] = {.scope = EDGE_ADMIN, .every_model = true},
     [ROUTE_ADMIN_STATUS] = {.scope = EDGE_ADMIN, .every_model = true},
     [ROUTE_ADMIN_LOG_LEVEL] = {.scope = EDGE_ADMIN, .every_model = true},
+    [ROUTE_GRPC_NONE] = {.open = true},
+    [ROUTE_GRPC_LIVE] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_READY] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_MODEL_READY] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_SERVER_METADATA] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_MODEL_METADATA] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_MODEL_CONFIG] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_MODEL_STATS] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_INFER] = {.scope = EDGE_INFER},
+    [ROUTE_GRPC_STREAM_INFER] = {.scope = EDGE_INFER},
+    [ROUTE_GRPC_INDEX] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_LOAD] = {.scope = EDGE_ADMIN},
+    [ROUTE_GRPC_UNLOAD] = {.scope = EDGE_ADMIN},
+    [ROUTE_GRPC_HEALTH_CHECK] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_HEALTH_WATCH] = {.scope = EDGE_READ},
+    [ROUTE_GRPC_REFLECTION] = {.scope = EDGE_READ},
 };
 
 struct edge_need route_need(enum route_id id)
@@ -133,11 +184,31 @@ bool route_row_at(size_t i, struct route_row *out)
 
 /* Where it is not "http", which stands for KServe's protocol and what belongs to no protocol. Routes of others have their row here. */
 static const char *const protocols[ROUTE_COUNT] = {
-    [ROUTE_NONE] = "http",           [ROUTE_EMBEDDINGS] = "openai",
-    [ROUTE_RESPONSES] = "openai",    [ROUTE_CHAT_COMPLETIONS] = "openai",
-    [ROUTE_COMPLETIONS] = "openai",  [ROUTE_OPENAI_MODELS] = "openai",
-    [ROUTE_OPENAI_MODEL] = "openai", [ROUTE_TOKENIZE] = "openai",
+    [ROUTE_NONE] = "http",
+    [ROUTE_EMBEDDINGS] = "openai",
+    [ROUTE_RESPONSES] = "openai",
+    [ROUTE_CHAT_COMPLETIONS] = "openai",
+    [ROUTE_COMPLETIONS] = "openai",
+    [ROUTE_OPENAI_MODELS] = "openai",
+    [ROUTE_OPENAI_MODEL] = "openai",
+    [ROUTE_TOKENIZE] = "openai",
     [ROUTE_DETOKENIZE] = "openai",
+    [ROUTE_GRPC_NONE] = "grpc",
+    [ROUTE_GRPC_LIVE] = "grpc",
+    [ROUTE_GRPC_READY] = "grpc",
+    [ROUTE_GRPC_MODEL_READY] = "grpc",
+    [ROUTE_GRPC_SERVER_METADATA] = "grpc",
+    [ROUTE_GRPC_MODEL_METADATA] = "grpc",
+    [ROUTE_GRPC_MODEL_CONFIG] = "grpc",
+    [ROUTE_GRPC_MODEL_STATS] = "grpc",
+    [ROUTE_GRPC_INFER] = "grpc",
+    [ROUTE_GRPC_STREAM_INFER] = "grpc",
+    [ROUTE_GRPC_INDEX] = "grpc",
+    [ROUTE_GRPC_LOAD] = "grpc",
+    [ROUTE_GRPC_UNLOAD] = "grpc",
+    [ROUTE_GRPC_HEALTH_CHECK] = "grpc",
+    [ROUTE_GRPC_HEALTH_WATCH] = "grpc",
+    [ROUTE_GRPC_REFLECTION] = "grpc",
 };
 
 const char *route_protocol(enum route_id id)
@@ -200,8 +271,7 @@ static bool is_version_text(struct str s)
     return str_is_model_name((struct str){s.p, front}) && str_is_model_name((struct str){plus + 1, s.n - front - 1});
 }
 
-/* Captures are checked here, once: a name that can't be a model's is 404 like any unknown model. */
-static int check_captures(const struct route_match *m, struct error *err)
+int route_check_names(const struct route_match *m, struct error *err)
 {
     if (m->model.p && !str_is_model_name(m->model))
         return error_set(err, STATUS_NOT_FOUND, "unknown model: a model name has 1 to 128 characters of A-Z a-z 0-9 . _ -");
@@ -234,7 +304,7 @@ int route_match(const struct http_request *r, enum api_surface surface, struct r
         if (!(t->surfaces & surface) || count_segments(t) != n || !match_segments(t, seg, n, out))
             continue;
         if (t->method == method)
-            return check_captures(out, err);
+            return route_check_names(out, err);
         other_methods |= 1u << t->method;
     }
     *out = (struct route_match){0};

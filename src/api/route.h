@@ -12,8 +12,8 @@
 #include "edge/edge.h"
 #include "net/http.h"
 
-/* Where a route is served: a bit per listener. */
-enum api_surface { API_HTTP = 1, API_METRICS = 2, API_ADMIN = 4 };
+/* Where a route is served: a bit per listener, and one for gRPC calls, which come in on the inference listener's ports. */
+enum api_surface { API_HTTP = 1, API_METRICS = 2, API_ADMIN = 4, API_GRPC = 8 };
 
 enum route_id {
     ROUTE_NONE,
@@ -43,6 +43,23 @@ enum route_id {
     ROUTE_ADMIN_RELOAD,
     ROUTE_ADMIN_STATUS,
     ROUTE_ADMIN_LOG_LEVEL,
+
+    ROUTE_GRPC_NONE, /* a gRPC call of no method that there is */
+    ROUTE_GRPC_LIVE,
+    ROUTE_GRPC_READY,
+    ROUTE_GRPC_MODEL_READY,
+    ROUTE_GRPC_SERVER_METADATA,
+    ROUTE_GRPC_MODEL_METADATA,
+    ROUTE_GRPC_MODEL_CONFIG,
+    ROUTE_GRPC_MODEL_STATS,
+    ROUTE_GRPC_INFER,
+    ROUTE_GRPC_STREAM_INFER,
+    ROUTE_GRPC_INDEX,
+    ROUTE_GRPC_LOAD,
+    ROUTE_GRPC_UNLOAD,
+    ROUTE_GRPC_HEALTH_CHECK,
+    ROUTE_GRPC_HEALTH_WATCH,
+    ROUTE_GRPC_REFLECTION,
     ROUTE_COUNT,
 };
 
@@ -56,6 +73,10 @@ struct route_match {
  * GET routes. */
 int route_match(const struct http_request *r, enum api_surface surface, struct route_match *out, const char **allow,
                 struct error *err) MUST_CHECK;
+
+/* Are model and version (either p == NULL: not given) spelled like ones? route_match has asked already; for protocols that name them in
+ * the body. NOT_FOUND, as for any unknown model. */
+int route_check_names(const struct route_match *m, struct error *err) MUST_CHECK;
 
 /* What a route asks of its caller. A route that says nothing here asks for more than anybody has. */
 struct edge_need route_need(enum route_id id);

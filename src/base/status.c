@@ -39,6 +39,13 @@ int status_http(int status)
 {
     return table[index_of(status)].http;
 }
+int status_from_http(int http)
+{
+    for (int i = 0; i < STATUS_COUNT; i++)
+        if (table[i].http == http && i != -STATUS_AGAIN)
+            return -i;
+    return STATUS_INTERNAL;
+}
 int status_grpc(int status)
 {
     return table[index_of(status)].grpc;

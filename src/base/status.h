@@ -34,6 +34,9 @@ enum status {
 /* The HTTP status code for `status` (200 for STATUS_OK; 500 for a code outside the set). Any thread. */
 int status_http(int status);
 
+/* The code whose HTTP status this is (503: UNAVAILABLE); STATUS_INTERNAL when none has it. Any thread. */
+int status_from_http(int http);
+
 /* The gRPC status code (0..16) for `status`. Any thread. */
 int status_grpc(int status);
 

@@ -307,8 +307,8 @@ static void add_route(struct table *t, const struct route_row *row)
     table_cell(t, "%s", route_name(row->id));
     table_cell(t, "%s", methods[row->method]);
     table_cell(t, "%s", row->path);
-    table_cell(t, "%s%s%s", row->surfaces & API_HTTP ? "http " : "", row->surfaces & API_METRICS ? "metrics " : "",
-               row->surfaces & API_ADMIN ? "admin" : "");
+    table_cell(t, "%s%s%s%s", row->surfaces & API_HTTP ? "http " : "", row->surfaces & API_METRICS ? "metrics " : "",
+               row->surfaces & API_ADMIN ? "admin" : "", row->surfaces & API_GRPC ? "grpc" : "");
     table_cell(t, "%s", buf_z(&scope));
     table_cell(t, "%s", need.every_model ? "all" : "any");
     buf_release(&scope);

@@ -82,6 +82,7 @@ static bool stop(struct server *s)
     LOG(s->log, LOG_INFO, "stopping", LOG_U("in_flight", api_in_flight(s->api)), LOG_F("grace_s", (double)grace * 1e-9));
     if (!wait_phase(s, os_monotonic_ns() + grace, NULL))
         return false;
+    api_set_phase(s->api, API_DRAINING);
     if (s->listeners[0])
         http_server_drain(s->listeners[0]);
     if (!wait_phase(s, os_monotonic_ns() + drain, drained))

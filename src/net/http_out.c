@@ -235,9 +235,13 @@ static struct slice error_body(struct req *q, int status, const char *text, bool
 
 void http__reply_error(struct req *q, int status, const char *text, uint32_t retry_after_s, bool announced)
 {
+    const struct http_handler *h = &q->w->server->handler;
     const char *type;
     char seconds[16];
     struct buf digits;
+    q->state = REQ_WAITING;
+    if (announced && h->on_refuse && h->on_refuse(h->ctx, &q->pub, status, text, retry_after_s))
+        return;
     struct slice body = error_body(q, status, text, announced, &type);
     buf_init(&digits);
     buf_append_u64(&digits, retry_after_s);

@@ -84,7 +84,7 @@ def children(pid):
 
 def inferd(repository, port, *args, core=SERVER_CORE):
     """inferd on one core, one I/O thread, on 127.0.0.1:port; metrics on port + 2."""
-    command = [BINARY, "serve", str(repository), f"--http.listen=127.0.0.1:{port}", f"--metrics.listen=127.0.0.1:{port + 2}",
+    command = [BINARY, "serve", str(repository), f"--http.listen=127.0.0.1:{port}", f"--grpc.listen=127.0.0.1:{port + 1}", f"--metrics.listen=127.0.0.1:{port + 2}",
                "--http.threads=1", "--log.level=warn", *args]
     return Process(pinned(core, command) if core is not None else command, f"http://127.0.0.1:{port}/v2/health/ready")
 

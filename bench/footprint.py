@@ -14,7 +14,7 @@ PORT, CONNECTIONS = 18800, 10_000
 
 
 def start_seconds(repository):
-    command = [BINARY, "serve", repository, f"--http.listen=127.0.0.1:{PORT}", f"--metrics.listen=127.0.0.1:{PORT + 2}", "--log.level=warn"]
+    command = [BINARY, "serve", repository, f"--http.listen=127.0.0.1:{PORT}", "--grpc.listen=", f"--metrics.listen=127.0.0.1:{PORT + 2}", "--log.level=warn"]
     start = time.monotonic()
     with Process(command):
         while True:
@@ -26,7 +26,7 @@ def start_seconds(repository):
 
 
 with tempfile.TemporaryDirectory() as repository:
-    with Process([BINARY, "serve", repository, f"--http.listen=127.0.0.1:{PORT}", f"--metrics.listen=127.0.0.1:{PORT + 2}"],
+    with Process([BINARY, "serve", repository, f"--http.listen=127.0.0.1:{PORT}", "--grpc.listen=", f"--metrics.listen=127.0.0.1:{PORT + 2}"],
                  f"http://127.0.0.1:{PORT}/v2/health/live") as server:
         time.sleep(1)
         report("footprint RSS without a model, MiB", server.rss_bytes() / 2**20, 16, "at most")

@@ -67,7 +67,7 @@ static const struct member dynamic_batching[] = {
     {"priority_queue_policy", 7, KIND_MESSAGE, MAP_BY_NUMBER, queue_policy, NULL}, END};
 static const struct member instance_group[] = {
     STRING("name", 1), INT("count", 2), INTS("gpus", 3), ENUM("kind", 4, instance_kinds), STRINGS("profile", 5), BOOL("passive", 7),
-    STRING("host_policy", 9), END};
+    MESSAGES("secondary_devices", 8, empty), STRING("host_policy", 9), END};
 static const struct member parameter[] = {STRING("string_value", 1), END};
 static const struct member warmup_input[] = {
     ENUM("data_type", 1, data_types), INTS("dims", 2), BOOL("zero_data", 3), BOOL("random_data", 4), STRING("input_data_file", 5), END};

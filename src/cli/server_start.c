@@ -212,9 +212,23 @@ static int start_api(struct server *s, struct error *err)
     return api_create(&o, &s->api, err);
 }
 
+/* Addresses of one server: those of `listen` and, where it has any, those of gRPC's own port, which takes the same requests. */
+struct addresses {
+    const char *v[2 * CONFIG_LISTEN_MAX];
+    size_t n, n_first;
+};
+
+static void collect(struct addresses *a, const struct config_list *listen, const struct config_list *grpc)
+{
+    *a = (struct addresses){.n_first = listen->n};
+    for (size_t i = 0; i < listen->n && a->n < COUNT_OF(a->v); i++)
+        a->v[a->n++] = listen->v[i];
+    for (size_t i = 0; grpc && i < grpc->n && a->n < COUNT_OF(a->v); i++)
+        a->v[a->n++] = grpc->v[i];
+}
+
 static int start_listener(struct server *s, int index, enum api_surface surface, const char *name,
-                          const struct config_list *listen, uint32_t threads, const struct http_limits *limits,
-                          struct error *err)
+                          const struct addresses *listen, uint32_t threads, const struct http_limits *limits, struct error *err)
 {
     struct http_server_options o = {
         .listen = listen->v,
@@ -233,7 +247,8 @@ static int start_listener(struct server *s, int index, enum api_surface surface,
     if (rc < 0)
         return rc;
     for (size_t i = 0; i < listen->n; i++)
-        LOG(s->log, LOG_INFO, "listening", LOG_S("name", name), LOG_S("address", http_server_address(s->listeners[index], i)));
+        LOG(s->log, LOG_INFO, "listening", LOG_S("name", i < listen->n_first ? name : "grpc"),
+            LOG_S("address", http_server_address(s->listeners[index], i)));
     return 0;
 }
 
@@ -242,11 +257,15 @@ static int start_listeners(struct server *s, struct error *err)
     const struct config *c = s->config;
     struct http_limits limits;
     server__http_limits(s, &limits);
-    int rc = start_listener(s, 0, API_HTTP, "http", &c->http.listen, cli_threads(c->http.threads), &limits, err);
+    struct addresses a;
+    collect(&a, &c->http.listen, &c->grpc.listen);
+    int rc = start_listener(s, 0, API_HTTP, "http", &a, cli_threads(c->http.threads), &limits, err);
+    collect(&a, &c->metrics.listen, NULL);
     if (rc == 0)
-        rc = start_listener(s, 1, API_METRICS, "metrics", &c->metrics.listen, 1, &limits, err);
+        rc = start_listener(s, 1, API_METRICS, "metrics", &a, 1, &limits, err);
+    collect(&a, &c->admin.listen, NULL);
     if (rc == 0)
-        rc = start_listener(s, 2, API_ADMIN, "admin", &c->admin.listen, 1, &limits, err);
+        rc = start_listener(s, 2, API_ADMIN, "admin", &a, 1, &limits, err);
     return rc;
 }
 

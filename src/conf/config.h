@@ -19,6 +19,7 @@
 struct option; /* conf/options.h */
 
 #define CONFIG_OPTIONS_MAX 192
+#define CONFIG_LISTEN_MAX  16 /* addresses of one listener */
 
 struct config_list {
     const char **v; /* n strings and a NULL behind them */
@@ -41,6 +42,9 @@ struct config {
         uint32_t threads;        /* 0: from the CPU quota */
         uint32_t decode_threads; /* 0: from the CPU quota, at most 4 */
     } http;
+    struct {
+        struct config_list listen; /* further addresses of the same server; empty: gRPC is spoken on http.listen only */
+    } grpc;
     struct {
         uint32_t max_connections, max_header_bytes, max_headers, max_url_bytes, max_inflate_ratio, max_pipeline, max_requests;
         uint32_t http2_max_streams, http2_window_bytes, http2_table_bytes, http2_max_continuations, http2_glitches,

@@ -116,12 +116,15 @@ int config_check(const struct config *c, struct error *err)
     const struct {
         const char *name, *listener;
         const struct config_list *list;
-    } listeners[] = {{"http.listen", "http", &c->http.listen},
-                     {"metrics.listen", "metrics", &c->metrics.listen},
-                     {"admin.listen", "admin", &c->admin.listen}};
-    const char *seen[48];
+    } listeners[] = {
+        {"http.listen", "http", &c->http.listen},
+        {"grpc.listen", "http", &c->grpc.listen}, /* the same server */
+        {"metrics.listen", "metrics", &c->metrics.listen},
+        {"admin.listen", "admin", &c->admin.listen},
+    };
+    const char *seen[COUNT_OF(listeners) * CONFIG_LISTEN_MAX];
     size_t n_seen = 0;
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < COUNT_OF(listeners); i++)
         for (size_t j = 0; j < listeners[i].list->n; j++) {
             const char *address = listeners[i].list->v[j];
             const char *lack = lacks(c, listeners[i].listener);
@@ -133,7 +136,7 @@ int config_check(const struct config *c, struct error *err)
             for (size_t k = 0; k < n_seen; k++)
                 if (!strcmp(seen[k], address) && !is_port_zero(address))
                     return rule_error(c, listeners[i].name, err, "%s is there twice", address);
-            if (n_seen < 48)
+            if (n_seen < COUNT_OF(seen))
                 seen[n_seen++] = address;
         }
     int rc = check_tls(c, err);

@@ -67,7 +67,8 @@ static bool is_provider(struct str v)
 
 /* clang-format off */
 static const struct option http_rows[] = {
-    LIST("http.listen", http.listen, "127.0.0.1:8000", 16, FIXED, config_listen_valid, ADDRESS, "Addresses of the inference API. Port 0 picks a free one."),
+    LIST("http.listen", http.listen, "127.0.0.1:8000", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "Addresses of the inference API: HTTP/1.1, HTTP/2 and gRPC. Port 0 picks a free one."),
+    LIST("grpc.listen", grpc.listen, "127.0.0.1:8001", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "More addresses of the same, where clients expect gRPC. Empty: none."),
     COUNT("http.threads", http.threads, "0", 0, 256, "threads", FIXED, "I/O threads. 0: from the CPU quota."),
     COUNT("http.decode_threads", http.decode_threads, "0", 0, 64, "threads", FIXED, "Threads for decoding and encoding large bodies (JSON of more than 256 KiB) beside the I/O threads. 0: from the CPU quota, at most 4."),
 };
@@ -128,7 +129,7 @@ static const struct option engine_rows[] = {
 };
 
 static const struct option observe_rows[] = {
-    LIST("metrics.listen", metrics.listen, "127.0.0.1:8002", 16, FIXED, config_listen_valid, ADDRESS, "Addresses of GET /metrics. Empty: off."),
+    LIST("metrics.listen", metrics.listen, "127.0.0.1:8002", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "Addresses of GET /metrics. Empty: off."),
     ENUM("metrics.compat", metrics.compat, "none", compats, LIVE, "triton: also give Triton's nv_inference_* names."),
     ENUM("log.level", log.level, "info", levels, LIVE, "The least important record that is written."),
     ENUM("log.format", log.format, "text", formats, FIXED, "Form of a log record."),
@@ -140,7 +141,7 @@ static const struct option observe_rows[] = {
 
 static const struct option auth_rows[] = {
     STRING("auth.keys_file", auth.keys_file, "", FIXED, "File of API keys, made by `inferd keys`; read again when it changes. Empty: no keys."),
-    LIST("auth.open", auth.open, "live,ready", 64, FIXED, NULL, NULL, "Routes that ask for no credentials, by the names of docs/guide/security.md."),
+    LIST("auth.open", auth.open, "live,ready,grpc_server_live,grpc_server_ready,grpc_health_check,grpc_health_watch", 64, FIXED, NULL, NULL, "Routes that ask for no credentials, by the names of docs/guide/security.md."),
     STRING("audit.file", audit.file, "", FIXED, "One JSON line per admin action and refused request, reopened on SIGUSR1. Empty: audit.log in state_dir; off: none."),
 };
 
@@ -169,7 +170,7 @@ static const struct option tls_rows[] = {
 };
 
 static const struct option operate_rows[] = {
-    LIST("admin.listen", admin.listen, "", 16, FIXED, config_listen_valid, ADDRESS, "Addresses of the admin API (reload, log level); usually 127.0.0.1:8003. Empty: off."),
+    LIST("admin.listen", admin.listen, "", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "Addresses of the admin API (reload, log level); usually 127.0.0.1:8003. Empty: off."),
     TIME("shutdown.grace", shutdown.grace, "0", 0, 1 * HOUR, LIVE, "After SIGTERM: how long to go on serving while readiness says no, so that balancers look away."),
     TIME("shutdown.drain_timeout", shutdown.drain_timeout, "30s", 0, 24 * HOUR, LIVE, "After the grace: how long running requests may take to finish."),
     BOOL("insecure", insecure, "false", FIXED, "Allow listeners off loopback although there is no authentication or TLS."),
@@ -198,6 +199,7 @@ static const struct option_group groups[] = {
 static const struct option_alias aliases[] = {
     {"port", "http.listen", "127.0.0.1:%s", "http.listen on loopback with this port"},
     {"http-port", "http.listen", "127.0.0.1:%s", "the same, under Triton's name"},
+    {"grpc-port", "grpc.listen", "127.0.0.1:%s", "grpc.listen on loopback with this port, under Triton's name"},
     {"metrics-port", "metrics.listen", "127.0.0.1:%s", "metrics.listen on loopback with this port"},
     {"admin-port", "admin.listen", "127.0.0.1:%s", "admin.listen on loopback with this port"},
     {"model-repository", "repository.paths", NULL, "Triton's name of repository.paths"},

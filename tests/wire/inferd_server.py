@@ -45,7 +45,7 @@ class Server:
         self.addresses = {}
         self.lock = threading.Condition()
         self.scratch = tempfile.TemporaryDirectory(prefix="inferd-test-")
-        command = [*prefix, BINARY, "serve", *map(str, paths), "--http.listen=127.0.0.1:0", "--metrics.listen=127.0.0.1:0",
+        command = [*prefix, BINARY, "serve", *map(str, paths), "--http.listen=127.0.0.1:0", "--grpc.listen=127.0.0.1:0", "--metrics.listen=127.0.0.1:0",
                    "--admin.listen=127.0.0.1:0", "--log.format=json", "--shutdown.grace=0s", f"--state_dir={self.scratch.name}",
                    *args]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,

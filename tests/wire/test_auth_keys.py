@@ -38,7 +38,7 @@ def routes():
     return rows
 
 
-ROUTES = routes()
+ROUTES = [r for r in routes() if r["LISTENERS"] != "grpc"]  # gRPC's: test_grpc_auth.py
 SCOPES = ("infer", "read", "admin")
 OPEN = ("live", "ready")
 
@@ -243,11 +243,11 @@ def test_unusable_key_file_stops_the_start(repository):
         file = repository.parent / "keys"
         if content:
             file.write_text(content)
-        done = subprocess.run([BINARY, "serve", str(repository), "--http.listen=127.0.0.1:0", "--metrics.listen=",
+        done = subprocess.run([BINARY, "serve", str(repository), "--http.listen=127.0.0.1:0", "--grpc.listen=", "--metrics.listen=",
                                f"--auth.keys_file={file}"], capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and word in done.stderr
     file.write_text("")
-    done = subprocess.run([BINARY, "serve", str(repository), "--http.listen=127.0.0.1:0", "--metrics.listen=",
+    done = subprocess.run([BINARY, "serve", str(repository), "--http.listen=127.0.0.1:0", "--grpc.listen=", "--metrics.listen=",
                            f"--auth.keys_file={file}", "--auth.open=lives"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "lives" in done.stderr
 
@@ -263,7 +263,7 @@ def test_open_probes_can_be_closed(repository):
 
 def test_what_is_open_is_said(repository):
     write_fake(repository, "simple", SIMPLE)
-    command = [BINARY, "serve", str(repository), "--http.listen=0.0.0.0:0", "--metrics.listen=", "--log.format=json"]
+    command = [BINARY, "serve", str(repository), "--http.listen=0.0.0.0:0", "--grpc.listen=", "--metrics.listen=", "--log.format=json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "no authentication or TLS" in done.stderr and "--insecure" in done.stderr
     with Server(repository, args=["--http.listen=0.0.0.0:0", "--insecure"], wait=None) as server:

@@ -206,7 +206,7 @@ def test_stderr_that_nobody_reads(models):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    server = subprocess.Popen([BINARY, "serve", str(models), f"--http.listen=127.0.0.1:{port}", "--metrics.listen=127.0.0.1:0",
+    server = subprocess.Popen([BINARY, "serve", str(models), f"--http.listen=127.0.0.1:{port}", "--grpc.listen=", "--metrics.listen=127.0.0.1:0",
                                "--admin.listen=127.0.0.1:0", "--shutdown.grace=0s", "--log.level=debug"],
                               stderr=write, stdout=subprocess.DEVNULL)
 

@@ -170,7 +170,7 @@ int server__start_edge(struct server *s, struct error *err)
     if (rc < 0)
         return rc;
     tell_open(s, "http", &c->http.listen, "run models, read everything about them, and load and unload them in explicit mode");
-    tell_open(s, "grpc", &c->grpc.listen, "the same as on http");
+    tell_open(s, "http", &c->grpc.listen, "do the same, over gRPC");
     tell_open(s, "metrics", &c->metrics.listen, "read the names, load and health of every model");
     tell_open(s, "admin", &c->admin.listen, "reload the configuration, change the log level, load and unload models");
     return 0;

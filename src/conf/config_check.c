@@ -1,6 +1,7 @@
 /* config_check.c: listen addresses and the rules that join several rows. */
 #include <stdio.h>
 
+#include "base/size.h"
 #include "base/status.h"
 #include "conf/config.h"
 #include "conf/node.h"

@@ -89,12 +89,12 @@ struct http_handler {
     /* Write the body of an error reply into `body` ({"error": ...}); returns its content type. Called for protocol errors as
      * well, where `r` may be NULL (400, 408, 413, 431 before a request exists). */
     const char *(*on_error)(void *ctx, struct http_request *r, int status, const char *text, struct buf *body);
-    /* A request that on_headers has seen is to be answered with an error. True: answered in its protocol's own form, with http_reply;
-     * false: on_error makes the body. (optional) */
-    bool (*on_refuse)(void *ctx, struct http_request *r, int status, const char *text, uint32_t retry_after_s);
     /* The reply is written (or dropped): one access-log record. (optional) */
     void (*on_complete)(void *ctx, struct http_request *r, uint64_t now_ns);
     void *ctx;
+    /* A request that on_headers has seen is to be answered with an error. True: answered in its protocol's own form, with http_reply;
+     * false: on_error makes the body. (optional) */
+    bool (*on_refuse)(void *ctx, struct http_request *r, int status, const char *text, uint32_t retry_after_s);
 };
 
 /* All limits of one server; each is an option of the config and has a counter inferd_http_limit_total{limit=...}. */

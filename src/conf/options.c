@@ -68,9 +68,9 @@ static bool is_provider(struct str v)
 /* clang-format off */
 static const struct option http_rows[] = {
     LIST("http.listen", http.listen, "127.0.0.1:8000", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "Addresses of the inference API: HTTP/1.1, HTTP/2 and gRPC. Port 0 picks a free one."),
-    LIST("grpc.listen", grpc.listen, "127.0.0.1:8001", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "More addresses of the same, where clients expect gRPC. Empty: none."),
     COUNT("http.threads", http.threads, "0", 0, 256, "threads", FIXED, "I/O threads. 0: from the CPU quota."),
     COUNT("http.decode_threads", http.decode_threads, "0", 0, 64, "threads", FIXED, "Threads for decoding and encoding large bodies (JSON of more than 256 KiB) beside the I/O threads. 0: from the CPU quota, at most 4."),
+    LIST("grpc.listen", grpc.listen, "127.0.0.1:8001", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "More addresses of the same, where clients expect gRPC. Empty: none."),
 };
 
 static const struct option limit_rows[] = {

@@ -4,6 +4,7 @@
 
 #include "base/size.h"
 #include "base/status.h"
+#include "cli/bench_options.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/inputs.h"
@@ -13,33 +14,20 @@
 #include "os/terminal.h"
 #include "wire/json.h"
 
-#define DISTINCT_MAX 1024
-#define THREADS_MAX  64
-#define LIVE_NS      500000000u
-
-struct options {
-    struct kserve_server server;
-    const char *version, *path, *body, *arrival;
-    uint32_t concurrency, connections, threads, rows, distinct, requests, dynamic, seed;
-    double rate, int_below;
-    uint64_t duration_ns, warmup_ns, deadline_ns;
-    bool json_tensors, zero, json, quiet;
-    struct cli_list shapes, data, headers, outputs;
-};
+#define LIVE_NS 500000000u
 
 struct bench {
-    const struct cli_command *self;
-    struct options o;
-    const char *target; /* model or path */
+    struct bench_options o;
     struct http_target server;
     struct http_client *client;
     struct arena arena;
     struct kserve_model model;
     struct http_header headers[CLI_LIST_MAX + 2];
     size_t n_headers;
-    struct buf texts[DISTINCT_MAX]; /* whole requests */
-    struct str requests[DISTINCT_MAX];
+    struct buf texts[BENCH_DISTINCT_MAX]; /* whole requests */
+    struct str requests[BENCH_DISTINCT_MAX];
     size_t n_requests;
+    char deadline[KSERVE_DEADLINE_BYTES];
     char json_bytes[24]; /* Inference-Header-Content-Length of the first request; "": none */
     struct bench_plan plan;
     struct bench_worker *workers;
@@ -59,17 +47,11 @@ static int add_header(struct bench *b, const char *text, struct error *err)
 
 static int headers_of(struct bench *b, struct error *err)
 {
-    char text[32];
     int rc = 0;
     for (size_t i = 0; i < b->o.headers.n && rc == 0; i++)
         rc = add_header(b, b->o.headers.v[i], err);
-    if (b->o.deadline_ns && rc == 0) {
-        snprintf(text, sizeof text, "%.9g", (double)b->o.deadline_ns * 1e-6);
-        const char *copy = arena_strdup(&b->arena, str_of(text));
-        if (!copy)
-            return error_set(err, STATUS_NOMEM, "not enough memory");
-        b->headers[b->n_headers++] = (struct http_header){STR("x-inferd-timeout-ms"), str_of(copy)};
-    }
+    if (b->o.request.deadline_ns && rc == 0)
+        b->headers[b->n_headers++] = kserve_deadline_header(b->o.request.deadline_ns, b->deadline);
     return rc;
 }
 
@@ -108,8 +90,11 @@ static int plain_request(struct bench *b, struct error *err)
 static int infer_request(struct bench *b, const struct cli_list *files, const char *path, uint64_t seed, struct error *err)
 {
     const struct inputs_media media = {.scale = "unit"};
-    struct inputs_generate g = {
-        .rows = b->o.rows, .dynamic = b->o.dynamic, .shapes = b->o.shapes, .zero = b->o.zero, .int_below = b->o.int_below};
+    struct inputs_generate g = {.rows = b->o.rows,
+                                .dynamic = b->o.dynamic,
+                                .shapes = b->o.request.shapes,
+                                .zero = b->o.request.zero,
+                                .int_below = b->o.int_below};
     struct inputs in;
     struct buf body;
     size_t header_bytes = 0;
@@ -117,8 +102,8 @@ static int infer_request(struct bench *b, const struct cli_list *files, const ch
     inputs_init(&in);
     buf_init(&body);
     int rc = 0;
-    for (size_t i = 0; i < b->o.data.n && rc == 0; i++)
-        rc = inputs_add_json(&in, &b->model, b->o.data.v[i], err);
+    for (size_t i = 0; i < b->o.request.data.n && rc == 0; i++)
+        rc = inputs_add_json(&in, &b->model, b->o.request.data.v[i], err);
     for (size_t i = 1; i < files->n && rc == 0; i++)
         rc = inputs_add_file(&in, &b->model, files->v[i], &media, err);
     if (rc == 0)
@@ -126,8 +111,8 @@ static int infer_request(struct bench *b, const struct cli_list *files, const ch
     const struct kserve_request r = {.inputs = in.tensors,
                                      .n_inputs = in.n,
                                      .json = b->o.json_tensors,
-                                     .outputs = b->o.outputs.v,
-                                     .n_outputs = b->o.outputs.n};
+                                     .outputs = b->o.request.outputs.v,
+                                     .n_outputs = b->o.request.outputs.n};
     if (rc == 0)
         rc = kserve_request_build(&r, &b->model, &body, &header_bytes, err);
     if (rc == 0)
@@ -140,9 +125,9 @@ static int infer_request(struct bench *b, const struct cli_list *files, const ch
 static int infer_requests(struct bench *b, const struct cli_list *files, struct error *err)
 {
     struct buf path;
-    int rc = kserve_model_get(b->client, b->target, b->o.version, &b->arena, &b->model, err);
+    int rc = kserve_model_get(b->client, b->o.target, b->o.request.version, &b->arena, &b->model, err);
     buf_init(&path);
-    kserve_model_path(&path, b->target, b->o.version);
+    kserve_model_path(&path, b->o.target, b->o.request.version);
     buf_append_z(&path, "/infer");
     for (uint32_t i = 0; i < b->o.distinct && rc == 0; i++) {
         rc = infer_request(b, files, buf_z(&path), b->o.seed + i, err);
@@ -194,7 +179,7 @@ static void read_stats(struct bench *b, struct bench_server_stats *out)
     if (b->o.path)
         return;
     buf_init(&path);
-    kserve_model_path(&path, b->target, b->o.version);
+    kserve_model_path(&path, b->o.target, b->o.request.version);
     buf_append_z(&path, "/stats");
     if (kserve_call(b->client, "GET", buf_z(&path), NULL, 0, STR(""), &answer, &err) == 0 &&
         json_parse(&body, answer.body, NULL, NULL) == 0) {
@@ -283,10 +268,10 @@ static int start_workers(struct bench *b, struct error *err)
         .connections = connections / b->o.threads,
         .warm_ns = now + b->o.warmup_ns,
         .stop_ns = now + b->o.warmup_ns + b->o.duration_ns,
-        .timeout_ns = b->o.server.timeout_ns,
+        .timeout_ns = b->o.request.server.timeout_ns,
         .most = b->o.requests / b->o.threads,
     };
-    b->plan.drain_ns = b->plan.stop_ns + b->o.server.timeout_ns;
+    b->plan.drain_ns = b->plan.stop_ns + b->o.request.server.timeout_ns;
     int rc = 0;
     for (uint32_t i = 0; i < b->o.threads && rc == 0; i++) {
         rc = bench_worker_start(&b->workers[i], &b->plan, b->o.seed * 1000003u + i, err);
@@ -332,7 +317,7 @@ static int report(struct bench *b)
 {
     struct bench_report *r = &b->report;
     struct buf out;
-    r->target = b->target;
+    r->target = b->o.target;
     r->open = b->plan.open;
     r->poisson = b->plan.poisson;
     r->rate = b->o.rate;
@@ -358,11 +343,11 @@ static int report(struct bench *b)
 static int run_bench(struct bench *b, const struct cli_list *arguments)
 {
     struct error err = {0};
-    int rc = http_target_parse(b->o.server.url, &b->server, &err);
+    int rc = http_target_parse(b->o.request.server.url, &b->server, &err);
     if (rc == 0 && b->server.host[0])
         rc = error_set(&err, STATUS_UNIMPLEMENTED, "the load generator speaks no TLS; give http:// or a unix socket");
     if (rc == 0)
-        rc = kserve_connect(&b->o.server, &b->client, &err);
+        rc = kserve_connect(&b->o.request.server, &b->client, &err);
     if (rc == 0)
         rc = headers_of(b, &err);
     if (rc == 0)
@@ -388,195 +373,20 @@ static void release(struct bench *b)
     free(b);
 }
 
-static const char *const arrivals[] = {"poisson", "constant", NULL};
-
-/* Exception: longer than a function should be, since it is one table. */
-static int parse(struct bench *b, int argc, char **argv, struct cli_list *arguments)
-{
-    struct options *o = &b->o;
-    const struct cli_flag flags[] = {
-        {.name = "concurrency",
-         .letter = 'n',
-         .type = CLI_COUNT,
-         .out = &o->concurrency,
-         .value = "N",
-         .min = 1,
-         .max = 100000,
-         .help = "Closed loop: connections, each of which sends again when it is answered (default 1)."},
-        {.name = "rate",
-         .letter = 'r',
-         .type = CLI_NUMBER,
-         .out = &o->rate,
-         .value = "N",
-         .min = 0.001,
-         .max = 1e8,
-         .help = "Open loop: requests a second, whatever the answers do."},
-        {.name = "arrival",
-         .type = CLI_WORD,
-         .out = &o->arrival,
-         .value = "WORD",
-         .words = arrivals,
-         .help = "Open loop: poisson (default) or constant distances."},
-        {.name = "connections",
-         .type = CLI_COUNT,
-         .out = &o->connections,
-         .value = "N",
-         .min = 1,
-         .max = 100000,
-         .help = "Open loop: connections; a request that finds none free waits, and that counts (default 128)."},
-        {.name = "duration",
-         .letter = 'd',
-         .type = CLI_DURATION,
-         .out = &o->duration_ns,
-         .value = "TIME",
-         .min = 0.01,
-         .max = 864000,
-         .help = "How long to measure (default 10s)."},
-        {.name = "requests",
-         .type = CLI_COUNT,
-         .out = &o->requests,
-         .value = "N",
-         .help = "Stop after about so many answers, if that is sooner."},
-        {.name = "warmup",
-         .letter = 'w',
-         .type = CLI_DURATION,
-         .out = &o->warmup_ns,
-         .value = "TIME",
-         .max = 86400,
-         .help = "Load before measuring (default 1s)."},
-        {.name = "rows",
-         .letter = 'b',
-         .type = CLI_COUNT,
-         .out = &o->rows,
-         .value = "N",
-         .min = 1,
-         .max = 1e6,
-         .help = "Rows of a request on the batch axis (default 1)."},
-        {.name = "threads",
-         .letter = 't',
-         .type = CLI_COUNT,
-         .out = &o->threads,
-         .value = "N",
-         .min = 1,
-         .max = THREADS_MAX,
-         .help = "Threads of the load generator (default 1)."},
-        {.name = "shape",
-         .letter = 's',
-         .type = CLI_LIST,
-         .out = &o->shapes,
-         .value = "NAME=DIMS",
-         .help = "Whole shape of an input, as in ids=1,128. May be repeated."},
-        {.name = "dynamic",
-         .type = CLI_COUNT,
-         .out = &o->dynamic,
-         .value = "N",
-         .min = 1,
-         .max = 1e6,
-         .help = "Size of open dims that --shape does not give (default 16)."},
-        {.name = "data",
-         .letter = 'D',
-         .type = CLI_LIST,
-         .out = &o->data,
-         .value = "NAME=JSON",
-         .help = "Data of an input. May be repeated."},
-        {.name = "distinct",
-         .type = CLI_COUNT,
-         .out = &o->distinct,
-         .value = "N",
-         .min = 1,
-         .max = DISTINCT_MAX,
-         .help = "Different random requests, sent in turn (default 8)."},
-        {.name = "zero", .type = CLI_BOOL, .out = &o->zero, .help = "Zeros instead of random data."},
-        {.name = "int-below",
-         .type = CLI_NUMBER,
-         .out = &o->int_below,
-         .value = "N",
-         .min = 1,
-         .max = 9e15,
-         .help = "Random whole numbers are below this (default 100)."},
-        {.name = "seed", .type = CLI_COUNT, .out = &o->seed, .value = "N", .help = "Of data and arrivals (default 1)."},
-        {.name = "json-tensors",
-         .type = CLI_BOOL,
-         .out = &o->json_tensors,
-         .help = "Tensors as JSON instead of binary, both ways."},
-        {.name = "output", .type = CLI_LIST, .out = &o->outputs, .value = "NAME", .help = "Only this output. May be repeated."},
-        {.name = "version", .type = CLI_STRING, .out = &o->version, .value = "VERSION", .help = "Model version or label."},
-        {.name = "deadline",
-         .type = CLI_DURATION,
-         .out = &o->deadline_ns,
-         .value = "TIME",
-         .help = "Send x-inferd-timeout-ms."},
-        {.name = "header",
-         .letter = 'H',
-         .type = CLI_LIST,
-         .out = &o->headers,
-         .value = "'NAME: VALUE'",
-         .help = "A further header. May be repeated."},
-        {.name = "path",
-         .type = CLI_STRING,
-         .out = &o->path,
-         .value = "PATH",
-         .help = "Measure a plain GET of this path (POST with --body) instead of a model."},
-        {.name = "body", .type = CLI_STRING, .out = &o->body, .value = "FILE", .help = "With --path: POST this file."},
-        {.name = "json",
-         .type = CLI_BOOL,
-         .out = &o->json,
-         .help = "Print one JSON object instead of the tables; times in ns."},
-        {.name = "quiet", .letter = 'q', .type = CLI_BOOL, .out = &o->quiet, .help = "No live line."},
-        KSERVE_SERVER_FLAGS(&o->server),
-    };
-    const struct cli_spec spec = {
-        .command = b->self, .flags = flags, .n_flags = COUNT_OF(flags), .max_arguments = KSERVE_IO_MAX + 1};
-    return cli_parse(&spec, argc, argv, arguments);
-}
-
-/* What flags can't check one by one. */
-static int check_options(struct bench *b, const struct cli_list *arguments)
-{
-    struct options *o = &b->o;
-    if (!arguments->n == !o->path)
-        return cli_usage_error(b->self, "name a model, or a --path (one of the two)");
-    if (o->body && !o->path)
-        return cli_usage_error(b->self, "--body goes with --path; data for a model is NAME=FILE or --data");
-    if (o->rate > 0 && o->concurrency)
-        return cli_usage_error(b->self, "--rate is an open loop, --concurrency a closed one: give one of them");
-    o->concurrency = o->concurrency ? o->concurrency : 1;
-    uint32_t connections = o->rate > 0 ? o->connections : o->concurrency;
-    if (connections % o->threads)
-        return cli_usage_error(b->self, "%u connections can't be shared evenly by %u threads", connections, o->threads);
-    if (o->requests && o->requests < o->threads)
-        return cli_usage_error(b->self, "%u requests are fewer than the %u threads", o->requests, o->threads);
-    b->target = o->path ? o->path : arguments->v[0];
-    return CLI_GO;
-}
-
 static int run(const struct cli_command *self, int argc, char **argv)
 {
     struct cli_list arguments;
     struct bench *b = calloc(1, sizeof *b);
-    struct bench_worker *workers = calloc(THREADS_MAX, sizeof *workers);
+    struct bench_worker *workers = calloc(BENCH_THREADS_MAX, sizeof *workers);
     if (!b || !workers) {
         free(b);
         free(workers);
         return cli_fail("not enough memory");
     }
-    b->self = self;
     b->workers = workers;
-    b->o = (struct options){.arrival = "poisson",
-                            .connections = 128,
-                            .threads = 1,
-                            .rows = 1,
-                            .distinct = 8,
-                            .dynamic = 16,
-                            .seed = 1,
-                            .int_below = 100,
-                            .duration_ns = 10000000000ull,
-                            .warmup_ns = 1000000000ull};
+    bench_options_init(&b->o);
     arena_init(&b->arena, 16384, 0);
-    kserve_server_init(&b->o.server);
-    int code = parse(b, argc, argv, &arguments);
-    if (code == CLI_GO)
-        code = check_options(b, &arguments);
+    int code = bench_options_parse(self, argc, argv, &b->o, &arguments);
     if (code == CLI_GO)
         code = run_bench(b, &arguments);
     release(b);

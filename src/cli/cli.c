@@ -151,40 +151,40 @@ static bool is_word(const struct cli_flag *f, const char *v)
     return false;
 }
 
-static bool set_value(const struct cli_flag *f, const char *z)
+static bool set_value(const struct cli_flag *f, void *out, const char *z)
 {
     struct str v = str_of(z);
     uint64_t u;
     double d;
     switch (f->type) {
     case CLI_BOOL:
-        *(bool *)f->out = str_eq(v, STR("true"));
-        return *(bool *)f->out || str_eq(v, STR("false"));
+        *(bool *)out = str_eq(v, STR("true"));
+        return *(bool *)out || str_eq(v, STR("false"));
     case CLI_COUNT:
         if (!str_to_u64(v, &u) || u > UINT32_MAX || !in_range(f, (double)u))
             return false;
-        *(uint32_t *)f->out = (uint32_t)u;
+        *(uint32_t *)out = (uint32_t)u;
         return true;
     case CLI_NUMBER:
         if (!str_to_f64(v, &d) || !in_range(f, d))
             return false;
-        *(double *)f->out = d;
+        *(double *)out = d;
         return true;
     case CLI_BYTES:
-        return str_to_bytes(v, f->out);
+        return str_to_bytes(v, out);
     case CLI_DURATION:
         if (!str_to_duration_ns(v, &u) || !in_range(f, (double)u * 1e-9))
             return false;
-        *(uint64_t *)f->out = u;
+        *(uint64_t *)out = u;
         return true;
     case CLI_WORD:
     case CLI_STRING:
         if (f->type == CLI_WORD && !is_word(f, z))
             return false;
-        *(const char **)f->out = z;
+        *(const char **)out = z;
         return true;
     case CLI_LIST: {
-        struct cli_list *l = f->out;
+        struct cli_list *l = out;
         if (l->n == CLI_LIST_MAX)
             return false;
         l->v[l->n++] = z;
@@ -251,7 +251,8 @@ static int set_flag(struct parse *p, const struct cli_flag *f, const char *value
         value = next_value(p);
     if (!value)
         return cli_usage_error(p->spec->command, "--%s needs a value: %s", f->name, f->value ? f->value : "VALUE");
-    if (!set_value(f, value))
+    void *out = f->out ? f->out : (char *)p->spec->options + f->at;
+    if (!set_value(f, out, value))
         return cli_usage_error(p->spec->command, "--%s: '%s' is not accepted; give %s", f->name, value,
                                accepts(f, text, sizeof text));
     return CLI_GO;

@@ -5,6 +5,8 @@
  *     int code = cli_parse(&spec, argc, argv, &arguments);
  *     if (code != CLI_GO) return code;
  *
+ * A command with many flags has them as a constant table of rows for its struct of options instead (CLI_FLAG_*), and spec.options.
+ *
  * Forms: --name=value, --name value, -n value, -nvalue, --name and --no-name for booleans, -- before arguments that begin with
  * a dash. An unknown flag is a usage error that names the nearest. Commands that run on the server's configuration accept every
  * option of it as a flag too (spec.config). Main thread only. */
@@ -48,12 +50,26 @@ struct cli_flag {
     const char *name; /* without dashes */
     char letter;      /* 0: none */
     enum cli_type type;
-    void *out;         /* holds the default when cli_parse is called */
+    void *out; /* holds the default when cli_parse is called; NULL: the value is at `at` of the spec's options */
+    size_t at;
     const char *value; /* what the value is called in --help: "FILE" */
     const char *help;  /* one or two sentences */
     double min, max;   /* numbers, when max > min; durations in seconds */
     const char *const *words;
 };
+
+/* Rows of such a table: the struct, its member, the flag's name and letter; values also what they are called and their range. The
+ * compiler refuses a member of another type. */
+#define CLI_AT(type, s, member) (offsetof(s, member) + 0 * sizeof((type *)0 == &((s *)0)->member))
+/* clang-format off */
+#define CLI_FLAG_BOOL(s, m, n, l, text) {.name = n, .letter = l, .type = CLI_BOOL, .at = CLI_AT(bool, s, m), .help = text}
+#define CLI_FLAG_COUNT(s, m, n, l, v, lo, hi, text) {.name = n, .letter = l, .type = CLI_COUNT, .at = CLI_AT(uint32_t, s, m), .value = v, .min = lo, .max = hi, .help = text}
+#define CLI_FLAG_NUMBER(s, m, n, l, v, lo, hi, text) {.name = n, .letter = l, .type = CLI_NUMBER, .at = CLI_AT(double, s, m), .value = v, .min = lo, .max = hi, .help = text}
+#define CLI_FLAG_TIME(s, m, n, l, lo, hi, text) {.name = n, .letter = l, .type = CLI_DURATION, .at = CLI_AT(uint64_t, s, m), .value = "TIME", .min = lo, .max = hi, .help = text}
+#define CLI_FLAG_STRING(s, m, n, l, v, text) {.name = n, .letter = l, .type = CLI_STRING, .at = CLI_AT(const char *, s, m), .value = v, .help = text}
+#define CLI_FLAG_WORD(s, m, n, l, w, text) {.name = n, .letter = l, .type = CLI_WORD, .at = CLI_AT(const char *, s, m), .value = "WORD", .words = w, .help = text}
+#define CLI_FLAG_LIST(s, m, n, l, v, text) {.name = n, .letter = l, .type = CLI_LIST, .at = CLI_AT(struct cli_list, s, m), .value = v, .help = text}
+/* clang-format on */
 
 struct cli_config; /* cli/config_args.h */
 
@@ -69,6 +85,7 @@ struct cli_spec {
     const struct cli_command *command;
     const struct cli_flag *flags;
     size_t n_flags;
+    void *options;             /* what flags with an offset write into; NULL: there are none */
     struct cli_config *config; /* takes the server's options; NULL: they are unknown here */
     size_t min_arguments, max_arguments;
 };

@@ -15,17 +15,14 @@
 #include "tensor/npy.h"
 
 struct options {
-    struct kserve_server server;
+    struct kserve_request_options request;
     struct inputs_media media;
-    struct cli_list data, outputs, shapes;
-    const char *version, *save;
+    const char *save;
     uint32_t classes, priority;
-    uint64_t deadline_ns;
-    bool json, all, random, zero, describe;
+    bool json, all, random, describe;
 };
 
 struct infer {
-    const struct cli_command *self;
     struct options o;
     struct http_client *client;
     struct arena arena;
@@ -90,14 +87,15 @@ static int missing_inputs(struct infer *f, struct error *err)
 
 static int make_inputs(struct infer *f, const struct cli_list *arguments, struct error *err)
 {
-    struct inputs_generate g = {.rows = 1, .dynamic = 16, .shapes = f->o.shapes, .zero = f->o.zero, .int_below = 100};
+    struct inputs_generate g = {
+        .rows = 1, .dynamic = 16, .shapes = f->o.request.shapes, .zero = f->o.request.zero, .int_below = 100};
     int rc = 0;
-    for (size_t i = 0; i < f->o.data.n && rc == 0; i++)
-        rc = inputs_add_json(&f->in, f->model, f->o.data.v[i], err);
+    for (size_t i = 0; i < f->o.request.data.n && rc == 0; i++)
+        rc = inputs_add_json(&f->in, f->model, f->o.request.data.v[i], err);
     for (size_t i = 1; i < arguments->n && rc == 0; i++)
         rc = inputs_add_file(&f->in, f->model, arguments->v[i], &f->o.media, err);
     rand_init(&g.rand, 1);
-    if (rc == 0 && (f->o.random || f->o.zero))
+    if (rc == 0 && (f->o.random || f->o.request.zero))
         rc = inputs_generate(&f->in, f->model, &g, err);
     return rc == 0 ? missing_inputs(f, err) : rc;
 }
@@ -114,25 +112,24 @@ static int call(struct infer *f, struct http_client_answer *answer, struct error
     const struct kserve_request r = {.inputs = f->in.tensors,
                                      .n_inputs = f->in.n,
                                      .json = f->o.json,
-                                     .outputs = f->o.outputs.v,
-                                     .n_outputs = f->o.outputs.n,
+                                     .outputs = f->o.request.outputs.v,
+                                     .n_outputs = f->o.request.outputs.n,
                                      .classes = f->o.classes,
                                      .priority = f->o.priority};
     struct buf body, path;
     struct http_header headers[2];
-    char length[24], deadline[32];
+    char length[24], deadline[KSERVE_DEADLINE_BYTES];
     size_t header_bytes = 0, n = 0;
     buf_init(&body);
     buf_init(&path);
     int rc = kserve_request_build(&r, f->model, &body, &header_bytes, err);
-    kserve_model_path(&path, f->model->name.p, f->o.version);
+    kserve_model_path(&path, f->model->name.p, f->o.request.version);
     buf_append_z(&path, "/infer");
     snprintf(length, sizeof length, "%zu", header_bytes);
-    snprintf(deadline, sizeof deadline, "%.9g", (double)f->o.deadline_ns * 1e-6);
     if (header_bytes)
         headers[n++] = (struct http_header){STR("Inference-Header-Content-Length"), str_of(length)};
-    if (f->o.deadline_ns)
-        headers[n++] = (struct http_header){STR("x-inferd-timeout-ms"), str_of(deadline)};
+    if (f->o.request.deadline_ns)
+        headers[n++] = kserve_deadline_header(f->o.request.deadline_ns, deadline);
     if (rc == 0)
         rc = kserve_call(f->client, "POST", buf_z(&path), headers, n, buf_str(&body), answer, err);
     buf_release(&body);
@@ -196,10 +193,10 @@ static int run_infer(struct infer *f, const struct cli_list *arguments, struct e
 {
     struct http_client_answer answer;
     struct kserve_answer parsed;
-    int rc = kserve_connect(&f->o.server, &f->client, err);
+    int rc = kserve_connect(&f->o.request.server, &f->client, err);
     if (rc == 0)
-        rc = kserve_model_get(f->client, arguments->v[0], f->o.version, &f->arena, f->model, err);
-    if (rc == 0 && (f->o.describe || (arguments->n == 1 && !f->o.data.n && !f->o.random && !f->o.zero))) {
+        rc = kserve_model_get(f->client, arguments->v[0], f->o.request.version, &f->arena, f->model, err);
+    if (rc == 0 && (f->o.describe || (arguments->n == 1 && !f->o.request.data.n && !f->o.random && !f->o.request.zero))) {
         describe(f->model);
         return 0;
     }
@@ -223,89 +220,39 @@ static int run_infer(struct infer *f, const struct cli_list *arguments, struct e
 
 static const char *const scales[] = {"unit", "signed", "imagenet", "none", NULL};
 
-static int parse(struct infer *f, int argc, char **argv, struct cli_list *arguments)
-{
-    struct options *o = &f->o;
-    const struct cli_flag flags[] = {
-        {.name = "data",
-         .letter = 'D',
-         .type = CLI_LIST,
-         .out = &o->data,
-         .value = "NAME=JSON",
-         .help = "Data of an input, as in ids=[[1,2,3]]. May be repeated."},
-        {.name = "random", .type = CLI_BOOL, .out = &o->random, .help = "Random data for inputs that have none."},
-        {.name = "zero", .type = CLI_BOOL, .out = &o->zero, .help = "Zeros for inputs that have none."},
-        {.name = "shape",
-         .letter = 's',
-         .type = CLI_LIST,
-         .out = &o->shapes,
-         .value = "NAME=DIMS",
-         .help = "Whole shape of a random or zero input, as in ids=1,128. May be repeated."},
-        {.name = "classes",
-         .letter = 'k',
-         .type = CLI_COUNT,
-         .out = &o->classes,
-         .value = "K",
-         .min = 1,
-         .max = 1000000,
-         .help = "The K highest classes of each output, with labels where the model has them."},
-        {.name = "output",
-         .letter = 'o',
-         .type = CLI_LIST,
-         .out = &o->outputs,
-         .value = "NAME",
-         .help = "Only this output. May be repeated."},
-        {.name = "scale",
-         .type = CLI_WORD,
-         .out = &o->media.scale,
-         .value = "WORD",
-         .words = scales,
-         .help = "Pictures as floats: unit 0..1 (default), signed -1..1, imagenet (mean and deviation), none 0..255."},
-        {.name = "bgr", .type = CLI_BOOL, .out = &o->media.bgr, .help = "Pictures: blue first."},
-        {.name = "rate",
-         .type = CLI_COUNT,
-         .out = &o->media.rate,
-         .value = "HZ",
-         .min = 1000,
-         .max = 384000,
-         .help = "Sounds: resample to this rate."},
-        {.name = "cast", .type = CLI_BOOL, .out = &o->media.cast, .help = "Convert arrays to the input's type."},
-        {.name = "version", .type = CLI_STRING, .out = &o->version, .value = "VERSION", .help = "Model version or label."},
-        {.name = "deadline",
-         .type = CLI_DURATION,
-         .out = &o->deadline_ns,
-         .value = "TIME",
-         .help = "Send x-inferd-timeout-ms."},
-        {.name = "priority",
-         .type = CLI_COUNT,
-         .out = &o->priority,
-         .value = "N",
-         .help = "Priority level, 1 is the most urgent."},
-        {.name = "all", .letter = 'a', .type = CLI_BOOL, .out = &o->all, .help = "Print every value of large outputs."},
-        {.name = "save",
-         .type = CLI_STRING,
-         .out = &o->save,
-         .value = "FOLDER",
-         .help = "Also write each output to FOLDER/NAME.npy."},
-        {.name = "json", .type = CLI_BOOL, .out = &o->json, .help = "Send and print the server's JSON instead."},
-        {.name = "describe",
-         .type = CLI_BOOL,
-         .out = &o->describe,
-         .help = "Only say what the model takes and gives (the default without data)."},
-        KSERVE_SERVER_FLAGS(&o->server),
-    };
-    const struct cli_spec spec = {
-        .command = f->self, .flags = flags, .n_flags = COUNT_OF(flags), .min_arguments = 1, .max_arguments = KSERVE_IO_MAX + 1};
-    return cli_parse(&spec, argc, argv, arguments);
-}
+#define S struct options
+
+/* clang-format off */
+static const struct cli_flag flags[] = {
+    CLI_FLAG_BOOL(S, random, "random", 0, "Random data for inputs that have none."),
+    CLI_FLAG_COUNT(S, classes, "classes", 'k', "K", 1, 1000000, "The K highest classes of each output, with labels where the model has them."),
+    CLI_FLAG_WORD(S, media.scale, "scale", 0, scales, "Pictures as floats: unit 0..1 (default), signed -1..1, imagenet (mean and deviation), none 0..255."),
+    CLI_FLAG_BOOL(S, media.bgr, "bgr", 0, "Pictures: blue first."),
+    CLI_FLAG_COUNT(S, media.rate, "rate", 0, "HZ", 1000, 384000, "Sounds: resample to this rate."),
+    CLI_FLAG_BOOL(S, media.cast, "cast", 0, "Convert arrays to the input's type."),
+    CLI_FLAG_COUNT(S, priority, "priority", 0, "N", 0, 0, "Priority level, 1 is the most urgent."),
+    CLI_FLAG_BOOL(S, all, "all", 'a', "Print every value of large outputs."),
+    CLI_FLAG_STRING(S, save, "save", 0, "FOLDER", "Also write each output to FOLDER/NAME.npy."),
+    CLI_FLAG_BOOL(S, json, "json", 0, "Send and print the server's JSON instead."),
+    CLI_FLAG_BOOL(S, describe, "describe", 0, "Only say what the model takes and gives (the default without data)."),
+    KSERVE_REQUEST_FLAGS(S, request),
+    KSERVE_SERVER_ROWS(S, request.server),
+};
+/* clang-format on */
 
 static int run(const struct cli_command *self, int argc, char **argv)
 {
-    struct infer f = {.self = self, .o.media.scale = "unit"};
+    struct infer f = {.o.media.scale = "unit"};
     struct cli_list arguments;
     struct error err = {0};
-    kserve_server_init(&f.o.server);
-    int code = parse(&f, argc, argv, &arguments);
+    kserve_server_init(&f.o.request.server);
+    const struct cli_spec spec = {.command = self,
+                                  .flags = flags,
+                                  .n_flags = COUNT_OF(flags),
+                                  .options = &f.o,
+                                  .min_arguments = 1,
+                                  .max_arguments = KSERVE_IO_MAX + 1};
+    int code = cli_parse(&spec, argc, argv, &arguments);
     if (code != CLI_GO)
         return code;
     arena_init(&f.arena, 65536, 0);

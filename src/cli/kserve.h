@@ -71,16 +71,37 @@ struct kserve_server {
     uint64_t timeout_ns; /* of one call */
 };
 void kserve_server_init(struct kserve_server *s);
+/* What `infer` and `bench` are told alike about their requests. */
+struct kserve_request_options {
+    struct kserve_server server;
+    struct cli_list data, shapes, outputs;
+    const char *version; /* NULL: the model's default */
+    uint64_t deadline_ns;
+    bool zero;
+};
+/* clang-format off */
+#define KSERVE_REQUEST_FLAGS(s, m) \
+    CLI_FLAG_LIST(s, m.data, "data", 'D', "NAME=JSON", "Data of an input, as in ids=[[1,2,3]]. May be repeated."), \
+    CLI_FLAG_LIST(s, m.shapes, "shape", 's', "NAME=DIMS", "Whole shape of an input without data, as in ids=1,128. May be repeated."), \
+    CLI_FLAG_BOOL(s, m.zero, "zero", 0, "Zeros for inputs that have none."), \
+    CLI_FLAG_LIST(s, m.outputs, "output", 'o', "NAME", "Only this output. May be repeated."), \
+    CLI_FLAG_STRING(s, m.version, "version", 0, "VERSION", "Model version or label."), \
+    CLI_FLAG_TIME(s, m.deadline_ns, "deadline", 0, 0, 0, "Send x-inferd-timeout-ms.")
+#define KSERVE_SERVER_ROWS(s, m) \
+    CLI_FLAG_STRING(s, m.url, "url", 'u', "URL", KSERVE_URL_HELP), \
+    CLI_FLAG_TIME(s, m.timeout_ns, "timeout", 0, 0.001, 86400, KSERVE_TIMEOUT_HELP)
+/* clang-format on */
+/* The value of that header; `text` has room for it. */
+#define KSERVE_DEADLINE_BYTES 32
+struct http_header kserve_deadline_header(uint64_t deadline_ns, char text[KSERVE_DEADLINE_BYTES]);
+
+#define KSERVE_URL_HELP     "The server: http://host:port or unix:/path. Default: $INFERD_URL, else http://127.0.0.1:8000."
+#define KSERVE_TIMEOUT_HELP "How long one call may take."
 #define KSERVE_SERVER_FLAGS(s)                                                                                                 \
-    {.name = "url",                                                                                                            \
-     .letter = 'u',                                                                                                            \
-     .type = CLI_STRING,                                                                                                       \
-     .out = &(s)->url,                                                                                                         \
-     .value = "URL",                                                                                                           \
-     .help = "The server: http://host:port or unix:/path. Default: $INFERD_URL, else http://127.0.0.1:8000."},                 \
+    {.name = "url", .letter = 'u', .type = CLI_STRING, .out = &(s)->url, .value = "URL", .help = KSERVE_URL_HELP},             \
     {                                                                                                                          \
-        .name = "timeout", .type = CLI_DURATION, .out = &(s)->timeout_ns, .value = "TIME",                                     \
-        .help = "How long one call may take.", .min = 0.001, .max = 86400                                                      \
+        .name = "timeout", .type = CLI_DURATION, .out = &(s)->timeout_ns, .value = "TIME", .help = KSERVE_TIMEOUT_HELP,        \
+        .min = 0.001, .max = 86400                                                                                             \
     }
 int kserve_connect(const struct kserve_server *s, struct http_client **out, struct error *err) MUST_CHECK;
 

@@ -95,3 +95,9 @@ int kserve_model_get(struct http_client *c, const char *model, const char *versi
     buf_release(&metadata);
     return rc;
 }
+
+struct http_header kserve_deadline_header(uint64_t deadline_ns, char text[KSERVE_DEADLINE_BYTES])
+{
+    snprintf(text, KSERVE_DEADLINE_BYTES, "%.9g", (double)deadline_ns * 1e-6);
+    return (struct http_header){STR("x-inferd-timeout-ms"), str_of(text)};
+}

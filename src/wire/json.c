@@ -93,11 +93,6 @@ const char *json_type_name(yyjson_val *v)
     }
 }
 
-static int wrong_type(struct error *err, const char *key, const char *want, yyjson_val *v)
-{
-    return error_set(err, STATUS_INVALID, "'%s' must be %s, but it is %s", key, want, json_type_name(v));
-}
-
 int json_get_any(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found, struct error *err)
 {
     if (found)
@@ -123,8 +118,17 @@ int json_get_any(yyjson_val *obj, const char *key, enum json_need need, yyjson_v
     return 0;
 }
 
-/* The member when it is there and not null. `*v` is NULL when there is nothing to read. */
-static int get(yyjson_val *obj, const char *key, enum json_need need, const char *want, yyjson_val **v, bool *found,
+/* What a typed getter takes, and how messages call it. */
+struct kind {
+    bool (*is)(yyjson_val *v);
+    const char *name;
+};
+static const struct kind string_kind = {yyjson_is_str, "a string"}, bool_kind = {yyjson_is_bool, "true or false"},
+                         integer_kind = {yyjson_is_int, "an integer"}, number_kind = {yyjson_is_num, "a number"},
+                         object_kind = {yyjson_is_obj, "an object"}, array_kind = {yyjson_is_arr, "an array"};
+
+/* The member when it is there and not null, and then of that kind. `*v` is NULL when there is nothing to read. */
+static int get(yyjson_val *obj, const char *key, enum json_need need, const struct kind *kind, yyjson_val **v, bool *found,
                struct error *err)
 {
     bool there;
@@ -134,11 +138,10 @@ static int get(yyjson_val *obj, const char *key, enum json_need need, const char
         *found = false;
     if (rc)
         return rc;
-    if (*v && yyjson_is_null(*v)) {
-        if (need == JSON_REQUIRED)
-            return wrong_type(err, key, want, *v);
+    if (*v && yyjson_is_null(*v) && need == JSON_OPTIONAL)
         *v = NULL;
-    }
+    if (*v && !kind->is(*v))
+        return error_set(err, STATUS_INVALID, "'%s' must be %s, but it is %s", key, kind->name, json_type_name(*v));
     if (found)
         *found = *v != NULL;
     return 0;
@@ -147,36 +150,28 @@ static int get(yyjson_val *obj, const char *key, enum json_need need, const char
 int json_get_str(yyjson_val *obj, const char *key, enum json_need need, struct str *out, bool *found, struct error *err)
 {
     yyjson_val *v;
-    int rc = get(obj, key, need, "a string", &v, found, err);
-    if (rc || !v)
-        return rc;
-    if (!yyjson_is_str(v))
-        return wrong_type(err, key, "a string", v);
-    *out = json_str(v);
-    return 0;
+    int rc = get(obj, key, need, &string_kind, &v, found, err);
+    if (!rc && v)
+        *out = json_str(v);
+    return rc;
 }
 
 int json_get_bool(yyjson_val *obj, const char *key, enum json_need need, bool *out, bool *found, struct error *err)
 {
     yyjson_val *v;
-    int rc = get(obj, key, need, "true or false", &v, found, err);
-    if (rc || !v)
-        return rc;
-    if (!yyjson_is_bool(v))
-        return wrong_type(err, key, "true or false", v);
-    *out = yyjson_get_bool(v);
-    return 0;
+    int rc = get(obj, key, need, &bool_kind, &v, found, err);
+    if (!rc && v)
+        *out = yyjson_get_bool(v);
+    return rc;
 }
 
 int json_get_u64(yyjson_val *obj, const char *key, enum json_need need, uint64_t min, uint64_t max, uint64_t *out, bool *found,
                  struct error *err)
 {
     yyjson_val *v;
-    int rc = get(obj, key, need, "an integer", &v, found, err);
+    int rc = get(obj, key, need, &integer_kind, &v, found, err);
     if (rc || !v)
         return rc;
-    if (!yyjson_is_int(v))
-        return wrong_type(err, key, "an integer", v);
     if (!yyjson_is_uint(v) || yyjson_get_uint(v) < min || yyjson_get_uint(v) > max)
         return error_set(err, STATUS_INVALID, "'%s' must be between %" PRIu64 " and %" PRIu64, key, min, max);
     *out = yyjson_get_uint(v);
@@ -187,11 +182,9 @@ int json_get_i64(yyjson_val *obj, const char *key, enum json_need need, int64_t 
                  struct error *err)
 {
     yyjson_val *v;
-    int rc = get(obj, key, need, "an integer", &v, found, err);
+    int rc = get(obj, key, need, &integer_kind, &v, found, err);
     if (rc || !v)
         return rc;
-    if (!yyjson_is_int(v))
-        return wrong_type(err, key, "an integer", v);
     bool fits = !yyjson_is_uint(v) || yyjson_get_uint(v) <= INT64_MAX;
     int64_t i = fits ? (yyjson_is_uint(v) ? (int64_t)yyjson_get_uint(v) : yyjson_get_sint(v)) : 0;
     if (!fits || i < min || i > max)
@@ -204,11 +197,9 @@ int json_get_f64(yyjson_val *obj, const char *key, enum json_need need, double m
                  struct error *err)
 {
     yyjson_val *v;
-    int rc = get(obj, key, need, "a number", &v, found, err);
+    int rc = get(obj, key, need, &number_kind, &v, found, err);
     if (rc || !v)
         return rc;
-    if (!yyjson_is_num(v))
-        return wrong_type(err, key, "a number", v);
     double d = yyjson_get_num(v);
     if (!(d >= min && d <= max))
         return error_set(err, STATUS_INVALID, "'%s' must be between %g and %g", key, min, max);
@@ -216,26 +207,23 @@ int json_get_f64(yyjson_val *obj, const char *key, enum json_need need, double m
     return 0;
 }
 
-int json_get_obj(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found, struct error *err)
+/* An object or array: the value itself. */
+static int get_node(yyjson_val *obj, const char *key, enum json_need need, const struct kind *kind, yyjson_val **out,
+                    bool *found, struct error *err)
 {
     yyjson_val *v;
-    int rc = get(obj, key, need, "an object", &v, found, err);
-    if (rc || !v)
-        return rc;
-    if (!yyjson_is_obj(v))
-        return wrong_type(err, key, "an object", v);
-    *out = v;
-    return 0;
+    int rc = get(obj, key, need, kind, &v, found, err);
+    if (!rc && v)
+        *out = v;
+    return rc;
+}
+
+int json_get_obj(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found, struct error *err)
+{
+    return get_node(obj, key, need, &object_kind, out, found, err);
 }
 
 int json_get_arr(yyjson_val *obj, const char *key, enum json_need need, yyjson_val **out, bool *found, struct error *err)
 {
-    yyjson_val *v;
-    int rc = get(obj, key, need, "an array", &v, found, err);
-    if (rc || !v)
-        return rc;
-    if (!yyjson_is_arr(v))
-        return wrong_type(err, key, "an array", v);
-    *out = v;
-    return 0;
+    return get_node(obj, key, need, &array_kind, out, found, err);
 }

@@ -29,7 +29,7 @@ static const struct cli_flag flags[] = {
     CLI_FLAG_BOOL(S, json, "json", 0, "Print one JSON object instead of the tables; times in ns."),
     CLI_FLAG_BOOL(S, quiet, "quiet", 'q', "No live line."),
     KSERVE_REQUEST_FLAGS(S, request),
-    KSERVE_SERVER_ROWS(S, request.server),
+    KSERVE_SERVER_FLAGS(S, request.server),
 };
 /* clang-format on */
 

@@ -236,7 +236,7 @@ static const struct cli_flag flags[] = {
     CLI_FLAG_BOOL(S, json, "json", 0, "Send and print the server's JSON instead."),
     CLI_FLAG_BOOL(S, describe, "describe", 0, "Only say what the model takes and gives (the default without data)."),
     KSERVE_REQUEST_FLAGS(S, request),
-    KSERVE_SERVER_ROWS(S, request.server),
+    KSERVE_SERVER_FLAGS(S, request.server),
 };
 /* clang-format on */
 

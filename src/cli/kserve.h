@@ -87,22 +87,16 @@ struct kserve_request_options {
     CLI_FLAG_LIST(s, m.outputs, "output", 'o', "NAME", "Only this output. May be repeated."), \
     CLI_FLAG_STRING(s, m.version, "version", 0, "VERSION", "Model version or label."), \
     CLI_FLAG_TIME(s, m.deadline_ns, "deadline", 0, 0, 0, "Send x-inferd-timeout-ms.")
-#define KSERVE_SERVER_ROWS(s, m) \
-    CLI_FLAG_STRING(s, m.url, "url", 'u', "URL", KSERVE_URL_HELP), \
-    CLI_FLAG_TIME(s, m.timeout_ns, "timeout", 0, 0.001, 86400, KSERVE_TIMEOUT_HELP)
+#define KSERVE_SERVER_FLAGS(s, m) \
+    CLI_FLAG_STRING(s, m.url, "url", 'u', "URL", "The server: http://host:port or unix:/path. Default: $INFERD_URL, else http://127.0.0.1:8000."), \
+    CLI_FLAG_TIME(s, m.timeout_ns, "timeout", 0, 0.001, 86400, "How long one call may take.")
 /* clang-format on */
-/* The value of that header; `text` has room for it. */
+
+/* The header that --deadline asks for; `text` has room for it. */
 #define KSERVE_DEADLINE_BYTES 32
 struct http_header kserve_deadline_header(uint64_t deadline_ns, char text[KSERVE_DEADLINE_BYTES]);
 
-#define KSERVE_URL_HELP     "The server: http://host:port or unix:/path. Default: $INFERD_URL, else http://127.0.0.1:8000."
-#define KSERVE_TIMEOUT_HELP "How long one call may take."
-#define KSERVE_SERVER_FLAGS(s)                                                                                                 \
-    {.name = "url", .letter = 'u', .type = CLI_STRING, .out = &(s)->url, .value = "URL", .help = KSERVE_URL_HELP},             \
-    {                                                                                                                          \
-        .name = "timeout", .type = CLI_DURATION, .out = &(s)->timeout_ns, .value = "TIME", .help = KSERVE_TIMEOUT_HELP,        \
-        .min = 0.001, .max = 86400                                                                                             \
-    }
+/* Connect, or say why not. The caller destroys *out. Blocks. */
 int kserve_connect(const struct kserve_server *s, struct http_client **out, struct error *err) MUST_CHECK;
 
 /* One call that must end in a status of 2xx; another one is an error whose text is the server's own. `headers` may be NULL. The answer is

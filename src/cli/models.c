@@ -208,6 +208,15 @@ static int dispatch(const struct cli_command *self, struct http_client *c, const
     return cli_usage_error(self, "'%s' is not something to do with models; say list, load, unload or stats", verb);
 }
 
+/* clang-format off */
+static const struct cli_flag flags[] = {
+    KSERVE_SERVER_FLAGS(struct options, server),
+    CLI_FLAG_STRING(struct options, config, "config", 0, "FILE", "load: use this model configuration (model.yaml, config.pbtxt or JSON) instead of the repository's."),
+    CLI_FLAG_BOOL(struct options, wait, "wait", 0, "load, unload: until it is done (the default; --no-wait)."),
+    CLI_FLAG_BOOL(struct options, json, "json", 0, "list, stats: the server's JSON."),
+};
+/* clang-format on */
+
 static int run(const struct cli_command *self, int argc, char **argv)
 {
     struct options o = {.wait = true};
@@ -215,17 +224,8 @@ static int run(const struct cli_command *self, int argc, char **argv)
     struct http_client *client;
     struct error err = {0};
     kserve_server_init(&o.server);
-    const struct cli_flag flags[] = {
-        KSERVE_SERVER_FLAGS(&o.server),
-        {.name = "config",
-         .type = CLI_STRING,
-         .out = &o.config,
-         .value = "FILE",
-         .help = "load: use this model configuration (model.yaml, config.pbtxt or JSON) instead of the repository's."},
-        {.name = "wait", .type = CLI_BOOL, .out = &o.wait, .help = "load, unload: until it is done (the default; --no-wait)."},
-        {.name = "json", .type = CLI_BOOL, .out = &o.json, .help = "list, stats: the server's JSON."},
-    };
-    const struct cli_spec spec = {.command = self, .flags = flags, .n_flags = COUNT_OF(flags), .max_arguments = 2};
+    const struct cli_spec spec = {
+        .command = self, .flags = flags, .n_flags = COUNT_OF(flags), .options = &o, .max_arguments = 2};
     int code = cli_parse(&spec, argc, argv, &arguments);
     if (code != CLI_GO)
         return code;

@@ -1,5 +1,9 @@
 /* openai_embeddings.c: POST /v1/embeddings: vectors of texts or token ids, as numbers or as base64 of little-endian floats, which is what
- * OpenAI's client asks for by itself. */
+ * OpenAI's client asks for by itself.
+ *
+ * Nothing is truncated. `dimensions` below the model's is served where the model says that its vectors may be cut (Kusupati et al. 2022,
+ * "Matryoshka representation learning"): the first ones, normalised again. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,8 +11,10 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "tensor/base64.h"
+#include "tensor/json_number.h"
 
 struct embeddings {
+    uint64_t dims; /* of the reply */
     bool base64;
 };
 
@@ -48,6 +54,8 @@ static int take_input(struct gen_call *c, yyjson_val *v, size_t index, struct er
     if (!yyjson_is_str(v))
         return openai__invalid(c, "input", err, "input must be a string, a list of strings, or lists of token ids, not %s",
                                json_type_name(v));
+    if (!yyjson_get_len(v))
+        return openai__invalid(c, "input", err, "input[%zu] is an empty string", index);
     return model_version_ops(c->version)
         ->tokenize(model_version_engine(c->version), json_str(v), true, false, &p->tokens, &p->n_tokens, err);
 }
@@ -73,17 +81,23 @@ static int take_inputs(struct gen_call *c, struct error *err)
 static int take_options(struct gen_call *c, struct embeddings *s, struct error *err)
 {
     struct str format = STR("float");
-    uint64_t dims = model_version_contract(c->version)->embedding_dims, want = dims;
+    const struct engine_contract *k = model_version_contract(c->version);
+    yyjson_val *truncate = yyjson_obj_get(c->doc.root, "truncate_prompt_tokens"); /* vLLM's */
+    s->dims = k->embedding_dims;
     int rc = openai__str(c, c->doc.root, "encoding_format", JSON_OPTIONAL, &format, err);
     if (rc == 0 && !str_eqz(format, "float") && !str_eqz(format, "base64"))
         rc =
             openai__invalid(c, "encoding_format", err, "encoding_format is \"%.*s\"; accepted: float, base64", STR_ARG(format));
     if (rc == 0)
-        rc = generate__fault(c, json_get_u64(c->doc.root, "dimensions", JSON_OPTIONAL, 1, INT32_MAX, &want, NULL, err),
+        rc = generate__fault(c, json_get_u64(c->doc.root, "dimensions", JSON_OPTIONAL, 1, k->embedding_dims, &s->dims, NULL, err),
                              "dimensions", NULL);
-    if (rc == 0 && want != dims)
-        rc = openai__invalid(c, "dimensions", err, "dimensions is %llu; this model's embeddings have %llu",
-                             (unsigned long long)want, (unsigned long long)dims);
+    if (rc == 0 && s->dims != k->embedding_dims && !k->embedding_cut)
+        rc = openai__invalid(c, "dimensions", err,
+                             "dimensions is %llu; this model's embeddings have %zu values and may not be shortened",
+                             (unsigned long long)s->dims, k->embedding_dims);
+    if (rc == 0 && truncate && !yyjson_is_null(truncate))
+        rc = openai__invalid(c, "truncate_prompt_tokens", err,
+                             "truncate_prompt_tokens is not supported: shorten the text yourself");
     s->base64 = str_eqz(format, "base64");
     return rc;
 }
@@ -103,6 +117,8 @@ static int prepare(struct gen_call *c, struct error *err)
         rc = generate__find(c, model, (struct str){0}, err);
     if (rc == 0)
         rc = generate__deadline(c, err);
+    if (rc == 0)
+        rc = openai__priority(c, err);
     if (rc == 0)
         rc = take_options(c, s, err);
     return rc ? rc : take_inputs(c, err);
@@ -124,10 +140,29 @@ static void put_base64(struct buf *out, const float *v, size_t n)
 
 static void put_vector(struct buf *out, const float *v, size_t n)
 {
-    buf_append_c(out, '[');
-    for (size_t i = 0; i < n; i++)
-        buf_printf(out, i ? ",%.9g" : "%.9g", (double)v[i]);
-    buf_append_c(out, ']');
+    char *begin = buf_reserve(out, n * (JSON_FLOAT_TEXT + 1) + 2), *at = begin;
+    if (!at)
+        return;
+    *at++ = '[';
+    for (size_t i = 0; i < n; i++) {
+        if (i)
+            *at++ = ',';
+        at += json_write_f32(isfinite(v[i]) ? v[i] : 0, at);
+    }
+    *at++ = ']';
+    out->n += (size_t)(at - begin);
+}
+
+/* The first `dims` values, of length 1 again. */
+static void shorten(const struct gen_prompt *p, uint64_t dims)
+{
+    double sum = 0;
+    if (dims == p->n_embedding)
+        return;
+    for (uint64_t i = 0; i < dims; i++)
+        sum += (double)p->embedding[i] * (double)p->embedding[i];
+    for (uint64_t i = 0; sum > 0 && i < dims; i++)
+        p->embedding[i] = (float)((double)p->embedding[i] / sqrt(sum));
 }
 
 static void on_end(struct gen_call *c)
@@ -137,11 +172,12 @@ static void on_end(struct gen_call *c)
     buf_append_z(&c->out, "{\"object\":\"list\",\"data\":[");
     for (size_t i = 0; i < c->n_prompts; i++) {
         const struct gen_prompt *p = &c->prompts[i];
+        shorten(p, s->dims);
         buf_printf(&c->out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i ? "," : "", i);
         if (s->base64)
-            put_base64(&c->out, p->embedding, p->n_embedding);
+            put_base64(&c->out, p->embedding, s->dims);
         else
-            put_vector(&c->out, p->embedding, p->n_embedding);
+            put_vector(&c->out, p->embedding, s->dims);
         buf_append_c(&c->out, '}');
     }
     buf_append_z(&c->out, "],");

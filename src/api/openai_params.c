@@ -90,11 +90,19 @@ static int read_seed(struct gen_call *c, struct error *err)
     return generate__fault(c, rc, "seed", NULL);
 }
 
+int openai__priority(struct gen_call *c, struct error *err)
+{
+    int64_t priority = 0;
+    int rc = json_get_i64(c->doc.root, "priority", JSON_OPTIONAL, 0, 1000, &priority, NULL, err);
+    c->priority = (int)priority;
+    return generate__fault(c, rc, "priority", NULL);
+}
+
 static int read_counts(struct gen_call *c, bool chat, struct error *err)
 {
     struct token_params *p = &c->params;
     yyjson_val *root = c->fields;
-    int64_t top_k = p->top_k, priority = 0;
+    int64_t top_k = p->top_k;
     bool has_best = yyjson_is_num(yyjson_obj_get(root, "best_of"));
     p->max_tok = chat ? 0 : COMPLETION_TOKENS_DEFAULT;
     int rc = openai__u32(c, root, "max_tokens", 1, INT32_MAX, &p->max_tok, err);
@@ -110,9 +118,8 @@ static int read_counts(struct gen_call *c, bool chat, struct error *err)
     if (rc == 0)
         rc = generate__fault(c, json_get_i64(root, "top_k", JSON_OPTIONAL, -1, INT32_MAX, &top_k, NULL, err), "top_k", NULL);
     if (rc == 0)
-        rc = generate__fault(c, json_get_i64(root, "priority", JSON_OPTIONAL, 0, 1000, &priority, NULL, err), "priority", NULL);
+        rc = openai__priority(c, err);
     p->top_k = (int32_t)top_k;
-    c->priority = (int)priority;
     if (rc == 0)
         rc = openai__bool(c, root, "ignore_eos", &p->ignore_eos, err);
     return rc ? rc : read_seed(c, err);

@@ -23,6 +23,8 @@ struct openai_reply {
 int openai__params(struct gen_call *c, struct openai_reply *reply, bool chat, struct error *err) MUST_CHECK;
 /* The middle of it: what c->fields says about sampling and limits; c->version is set. */
 int openai__sampling(struct gen_call *c, struct openai_reply *reply, bool chat, struct error *err) MUST_CHECK;
+/* "priority" alone. */
+int openai__priority(struct gen_call *c, struct error *err) MUST_CHECK;
 /* As json_get_*, and the field is remembered as the one at fault. */
 int openai__bool(struct gen_call *c, yyjson_val *obj, const char *key, bool *out, struct error *err) MUST_CHECK;
 int openai__u32(struct gen_call *c, yyjson_val *obj, const char *key, uint64_t min, uint64_t max, uint32_t *out,

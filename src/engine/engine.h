@@ -39,6 +39,7 @@ struct engine_contract {
     bool batchable;         /* dim 0 of every input and output is a dynamic batch axis as far as the file can tell */
     size_t context_tokens;  /* token face: longest sequence; else 0 */
     size_t embedding_dims;  /* token face: above 0: the model gives embeddings of so many values, and generates nothing */
+    bool embedding_cut;     /* the first values of an embedding are one, too (Matryoshka): a caller may shorten it */
     struct str description; /* free text from the file; may be empty */
     const char *devices;    /* "cpu", "cuda:0, cpu" ... what it really runs on */
 };

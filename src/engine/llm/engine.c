@@ -15,6 +15,9 @@
 #include "os/cgroup.h"
 #include "os/random.h"
 
+#define WAITING_DEFAULT       1024
+#define EMBED_WAITING_DEFAULT 8192 /* texts; one HTTP request may bring 2048 */
+
 /* ---- sizes ---- */
 
 static struct forward_config config_for(const struct llm_options *o, bool embeds, uint32_t n_ctx, uint32_t n_blocks)
@@ -129,9 +132,12 @@ static int choose_face(struct engine_model *m, struct model_desc *d, struct erro
         d->h.pooling = o->pooling;
     }
     m->embeds = !d->h.causal || d->h.pooling != LLM_POOL_NONE;
-    if (!m->embeds)
+    if (!m->embeds) {
+        o->max_waiting = o->max_waiting ? o->max_waiting : WAITING_DEFAULT;
         return 0;
+    }
     m->adapters.max_n = 0;
+    o->max_waiting = o->max_waiting ? o->max_waiting : EMBED_WAITING_DEFAULT;
     if (d->h.pooling == LLM_POOL_NONE)
         return error_set(err, STATUS_UNIMPLEMENTED,
                          "the file names no pooling: set the option pooling to mean, cls or last to get one vector a text");
@@ -175,6 +181,7 @@ static void describe(struct engine_model *m)
                                            .platform = "inferd_llm",
                                            .context_tokens = m->n_ctx,
                                            .embedding_dims = m->embeds ? m->weights->h->n_embd : 0,
+                                           .embedding_cut = m->weights->h->embd_cut || m->options.matryoshka,
                                            .description = m->weights->desc->name,
                                            .devices = m->devices};
     LOG(m->log, LOG_INFO, "llm_ready", LOG_S("model", m->name), LOG_S("arch", m->weights->h->arch), LOG_U("context", m->n_ctx),

@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "engine/llm/engine_priv.h"
 
-enum kind { U64, BYTES, SHARE, KV_TYPE, KERNELS, POOLING, QUANTIZE, SPECULATION, FILE_NAME };
+enum kind { U64, BYTES, SHARE, KV_TYPE, KERNELS, POOLING, QUANTIZE, SPECULATION, FILE_NAME, BOOL };
 
 static const struct row {
     const char *name;
@@ -35,6 +35,7 @@ static const struct row {
     {"kernels", KERNELS, AT(kernels), 0, 0, "a kernel table that this CPU can run: ref, avx2, avx512"},
     {"quantize", QUANTIZE, AT(mix), 0, 0,
      "none, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, q5_k_m, q6_k"},
+    {"matryoshka", BOOL, AT(matryoshka), 0, 0, "true or false"},
     {"pooling", POOLING, AT(pooling), 0, 0, "mean, cls or last"},
 #undef AT
 };
@@ -98,6 +99,9 @@ static bool read_value(const struct row *row, struct str v, struct llm_options *
         return read_kv_type(v, to);
     case KERNELS:
         return read_kernels(v, to);
+    case BOOL:
+        *(bool *)to = str_eqz(v, "true");
+        return *(bool *)to || str_eqz(v, "false");
     case QUANTIZE:
         return read_quantize(v, o);
     case POOLING:
@@ -115,7 +119,6 @@ int llm_options_read(const struct engine_option *options, size_t n, struct llm_o
     *out = (struct llm_options){.kv_cache_share = 0.25,
                                 .kv_type = KV_F16,
                                 .max_seqs = 128,
-                                .max_waiting = 1024,
                                 .max_step_tok = 2048,
                                 .target_step_ms = 100,
                                 .max_adapters = 8,

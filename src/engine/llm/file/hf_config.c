@@ -383,6 +383,17 @@ static int read_bert(const struct reader *r)
     return rc;
 }
 
+/* Two spellings: "is_matryoshka": true, "matryoshka_dimensions": [128, 256]. */
+static int read_matryoshka(const struct reader *r)
+{
+    yyjson_val *dims = NULL;
+    int rc = json_get_bool(r->root, "is_matryoshka", JSON_OPTIONAL, &r->d->h.embd_cut, NULL, r->err);
+    if (rc == 0)
+        rc = json_get_arr(r->root, "matryoshka_dimensions", JSON_OPTIONAL, &dims, NULL, r->err);
+    r->d->h.embd_cut |= yyjson_arr_size(dims) > 0;
+    return rc;
+}
+
 static int refuse_quantised(yyjson_val *root, struct error *err)
 {
     yyjson_val *q = NULL;
@@ -421,6 +432,8 @@ int hf__read_config(yyjson_val *root, struct hf_config *out, struct model_desc *
         rc = read_gemma(&r);
     if (rc == 0)
         rc = read_bert(&r);
+    if (rc == 0)
+        rc = read_matryoshka(&r);
     return rc < 0 ? rc : desc__hparams_finish(r.arch, d, period, err);
 }
 

@@ -57,6 +57,7 @@ struct llm_hparams {
     const bool *layer_is_local;     /* [n_layer] layer uses the window; NULL: none */
     enum llm_pooling pooling;
     bool embd_normalize;
+    bool embd_cut;          /* trained so that the first values of an embedding are one */
     uint32_t n_token_types; /* bert */
 };
 

@@ -89,7 +89,8 @@ static int take_options(struct gen_call *c, struct embeddings *s, struct error *
         rc =
             openai__invalid(c, "encoding_format", err, "encoding_format is \"%.*s\"; accepted: float, base64", STR_ARG(format));
     if (rc == 0)
-        rc = generate__fault(c, json_get_u64(c->doc.root, "dimensions", JSON_OPTIONAL, 1, k->embedding_dims, &s->dims, NULL, err),
+        rc = generate__fault(c,
+                             json_get_u64(c->doc.root, "dimensions", JSON_OPTIONAL, 1, k->embedding_dims, &s->dims, NULL, err),
                              "dimensions", NULL);
     if (rc == 0 && s->dims != k->embedding_dims && !k->embedding_cut)
         rc = openai__invalid(c, "dimensions", err,

@@ -167,9 +167,9 @@ def test_refusals(server):
     r = requests.post(server.url + "/v1/embeddings", json={"model": "bert"})
     assert r.status_code == 400 and r.json()["error"]["param"] == "input"
     refused(server, 400, "input", "empty", input="")
-    refused(server, 400, "input", "0 texts", input=[])
-    refused(server, 400, "input", "input 1 is empty", input=["a", ""])
-    refused(server, 400, "input", "2049 texts", input=["a"] * 2049)
+    refused(server, 400, "input", "0 prompts", input=[])
+    refused(server, 400, "input", "input[1] is an empty", input=["a", ""])
+    refused(server, 400, "input", "2049 prompts", input=["a"] * 2049)
     refused(server, 400, "input", "must be a string", input=7)
     refused(server, 400, "input", "must be a string", input=["a", {}])
     refused(server, 400, "input", "token id", input=[2, -1])

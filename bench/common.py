@@ -95,18 +95,19 @@ events {{ worker_connections 4096; }}
 http {{
   access_log off; keepalive_requests 100000000; tcp_nodelay on; client_body_temp_path {dir}; proxy_temp_path {dir};
   fastcgi_temp_path {dir}; uwsgi_temp_path {dir}; scgi_temp_path {dir};
-  server {{ listen 127.0.0.1:{port} reuseport; default_type application/octet-stream;
+  server {{ listen 127.0.0.1:{port} reuseport {protocol}; default_type application/octet-stream;
     location / {{ return 200 "{text}"; }} }}
 }}
 """
 
 
-def nginx(port, answer_bytes, core=SERVER_CORE):
-    """nginx with one worker that answers a constant of `answer_bytes` bytes to anything."""
+def nginx(port, answer_bytes, core=SERVER_CORE, protocol="", ready=True):
+    """nginx with one worker that answers a constant of `answer_bytes` bytes to anything. `protocol`: "http2" for that alone, which the check for
+    readiness does not speak."""
     folder = tempfile.mkdtemp(prefix="inferd-nginx-")
     conf = pathlib.Path(folder) / "nginx.conf"
-    conf.write_text(NGINX.format(dir=folder, port=port, text="x" * answer_bytes))
-    return Process(pinned(core, ["nginx", "-c", conf, "-e", f"{folder}/error.log"]), f"http://127.0.0.1:{port}/")
+    conf.write_text(NGINX.format(dir=folder, port=port, text="x" * answer_bytes, protocol=protocol))
+    return Process(pinned(core, ["nginx", "-c", conf, "-e", f"{folder}/error.log"]), f"http://127.0.0.1:{port}/" if ready else None)
 
 
 def wrk_script(path, body, headers):

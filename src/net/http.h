@@ -4,7 +4,8 @@
  * Threads: everything happens on the connection's loop thread. Life of a request: headers parsed -> on_headers -> body
  * collected in slabs up to the limit (decompressed, de-chunked) -> on_request -> exactly one reply -> freed when the reply is
  * written or the connection is gone and nobody holds it. on_gone is called at most once, when the client went away before
- * the reply was complete: cancel what runs, then still answer (the reply is dropped; a stream is ended) or release the hold.
+ * the reply was complete, and never from within a handler's own call of a function here: cancel what runs, then still answer (the
+ * reply is dropped; a stream is ended) or release the hold.
  * If the client left while the body was still coming, on_request is never called and there is nothing to answer. on_headers and
  * on_complete come in pairs; reply_status is 499 when the client left before any reply.
  *

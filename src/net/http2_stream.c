@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/check.h"
+#include "base/fault.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "net/http_priv.h"
@@ -49,6 +50,11 @@ void http2__cut(struct req *q, enum http2_code code, bool fault)
     http__conn_flush_soon(c);
 }
 
+void http2__abandon(struct req *q)
+{
+    http2_reset(http2__session(q->conn), &q->h2->wire, HTTP2_INTERNAL_ERROR, false);
+}
+
 /* Answer with an error, or, when the handler is already at it, reset the stream. */
 static void refuse(struct req *q, int status, const char *text)
 {
@@ -70,7 +76,7 @@ static struct http2_stream *on_begin(void *user)
     if (!q)
         return NULL;
     list_remove(&c->idle_node);
-    q->h2 = ARENA_NEW(&q->arena, struct h2_stream);
+    q->h2 = fault_point("http2_stream") ? NULL : ARENA_NEW(&q->arena, struct h2_stream);
     if (!q->h2) {
         http__req_gone(q);
         return NULL;
@@ -277,7 +283,8 @@ bool http2__head(struct req *q, int status, const char *content_type, const stru
                  int64_t length, bool body)
 {
     struct http_worker *w = q->w;
-    struct http_header *all = arena_array(&q->arena, n + q->pub.n_reply_headers + 4, sizeof *all);
+    struct http_header *all =
+        fault_point("http2_reply") ? NULL : arena_array(&q->arena, n + q->pub.n_reply_headers + 4, sizeof *all);
     size_t at = 0;
     char *date = arena_strdup(&q->arena, (struct str){http__date(w), 29});
     q->pub.reply_status = status;

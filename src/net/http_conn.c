@@ -637,6 +637,10 @@ void http__conn_pump(struct conn *c)
 {
     if (c->corked || c->state != CONN_OPEN)
         return;
+    if (c->broken) {
+        http__conn_close(c);
+        return;
+    }
     do {
         struct list *first = list_first(&c->reqs);
         if (c->want_continue && c->cur && first == &c->cur->node) {

@@ -269,13 +269,14 @@ void http_reply_error(struct http_request *r, int status, const char *text, uint
 
 /* --- streams --- */
 
-/* A stream that has begun can't go on: its handler hears of it as of a client that has left, and ends it. */
+/* A stream that has begun can't go on. Its handler hears of it as of a client that has left, but not from within its own call. */
 static void lose(struct req *q)
 {
     if (q->h2)
-        http2__cut(q, HTTP2_INTERNAL_ERROR, false);
+        http2__abandon(q);
     else
-        http__conn_close(q->conn);
+        q->conn->broken = true;
+    http__conn_flush_soon(q->conn);
 }
 
 void http_stream_begin(struct http_request *r, int status, const char *content_type, const struct http_header *headers,

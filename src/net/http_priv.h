@@ -155,6 +155,7 @@ struct conn {
     bool probed;        /* ... and an interim reply was sent to learn whether it still listens */
     bool blocked;       /* the socket's buffer is full */
     bool want_continue; /* cur waits for "100 Continue" */
+    bool broken;        /* a reply can't be finished: to be closed at the next occasion */
     bool refused, is_unix, flush_queued, read_queued;
     bool decided;               /* which protocol it is: `h2`, or HTTP/1.x */
     uint8_t preface_n;          /* not decided: the first bytes were these of HTTP/2's preface */
@@ -301,6 +302,8 @@ bool http2__trailers(struct req *q, const struct http_header *trailers, size_t n
 void http2__ready(struct req *q);
 /* Reset the stream and forget it: the request is gone. `fault`: the client's. */
 void http2__cut(struct req *q, enum http2_code code, bool fault);
+/* Reset the stream; on_gone comes when the reset leaves. */
+void http2__abandon(struct req *q);
 bool http2__is_reading(const struct req *q); /* the client has not ended its side */
 void http2__consumed(struct req *q, size_t n);
 /* Look at this stream's deadlines. False: it was ended, the list of requests has changed. */

@@ -4,6 +4,7 @@ import json
 import pathlib
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
 import time
@@ -15,6 +16,7 @@ import pytest
 import requests
 
 from http2_raw import NO_ERROR, Http2
+from certificates import Authority
 from hyperframe.frame import GoAwayFrame, PingFrame
 from inferd_server import SIMPLE, Server, write_fake
 
@@ -122,6 +124,25 @@ def test_h2spec(server, tmp_path):
             break
     assert {name for _, name in failed} == set(EXPLAINED), failed
     server.alive()
+
+
+def test_over_tls_by_alpn(tmp_path):
+    """A client that offers both gets HTTP/2; one that offers HTTP/1.1 gets that; megabytes go both ways through the records."""
+    authority = Authority(tmp_path / "ca")
+    cert, key = authority.issue("a", "DNS:localhost,IP:127.0.0.1")
+    write_fake(tmp_path / "models", "text", "input = X BYTES [-1,n]\noutput = Y BYTES [-1,n] copy X\n")
+    with Server(tmp_path / "models", args=[f"--tls.certificates={cert}", f"--tls.keys={key}"], wait="admin") as s:
+        url, context = "https://" + s.address, ssl.create_default_context(cafile=str(authority.ca))
+        with httpx.Client(http2=True, verify=context, timeout=30) as two, httpx.Client(http2=False, verify=context, timeout=30) as one:
+            deadline = time.monotonic() + 30
+            while two.get(url + "/v2/health/ready").status_code != 200:
+                assert time.monotonic() < deadline
+            text = "".join(chr(97 + i % 26) for i in range(2_000_000))
+            document = {"inputs": [{"name": "X", "datatype": "BYTES", "shape": [1, 1], "data": [text]}]}
+            for client, version in ((two, "HTTP/2"), (one, "HTTP/1.1")):
+                reply = client.post(url + "/v2/models/text/infer", json=document)
+                assert (reply.status_code, reply.http_version) == (200, version)
+                assert reply.json()["outputs"][0]["data"] == [text]
 
 
 def test_a_slow_reader_stops_only_its_own_stream(server):

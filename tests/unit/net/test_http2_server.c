@@ -136,7 +136,8 @@ static void test_first_bytes(void **state)
     static const char *const heads[] = {"P", "PR", "PRI * HTTP/", "PRI * HTTP/2.0\r\n\r\nSM\r\n"};
     static const char *const rests[] = {"OST /hi HTTP/1.1\r\n" HOST CLOSE "Content-Length: 0\r\n\r\n",
                                         "OPFIND /hi HTTP/1.1\r\n" HOST CLOSE "\r\n", "1.1\r\n" HOST CLOSE "\r\n", "\n\n"};
-    static const char *const wants[] = {"HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 505 HTTP Version Not Supported\r\n",
+    static const char *const wants[] = {"HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\n",
+                                        "HTTP/1.1 505 HTTP Version Not Supported\r\n",
                                         "HTTP/1.1 505 HTTP Version Not Supported\r\n"};
     for (int i = 0; i < 4; i++) {
         struct buf b;

@@ -286,6 +286,8 @@ static int create_session(struct http2 *h, uint32_t table_bytes)
         set_callbacks(callbacks);
         nghttp2_option_set_no_auto_window_update(option, 1);
         nghttp2_option_set_no_closed_streams(option, 1);
+        /* its own bucket for resets (33 a second, those of answered streams too) would cut off clients that cancel a lot: ours counts */
+        nghttp2_option_set_stream_reset_rate_limit(option, UINT32_MAX, UINT32_MAX);
         nghttp2_option_set_max_deflate_dynamic_table_size(option, table_bytes);
         rc = nghttp2_session_server_new2(&h->session, callbacks, h, option);
     }

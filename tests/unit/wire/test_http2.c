@@ -703,6 +703,25 @@ static void test_budget_recovers(void **state)
     stop(&o);
 }
 
+/* Nothing else than the budget counts resets: nghttp2 has a bucket of a thousand of its own. */
+static void test_budget_alone_decides(void **state)
+{
+    (void)state;
+    struct owner o;
+    struct http2_limits l = LIMITS;
+    l.glitches = 5000;
+    greet(&o, &l);
+    o.silent = true;
+    for (uint32_t id = 1; id < 8000; id += 2) {
+        put_head(&o.in, id, "GET", "/", "", true);
+        put_u32_frame(&o.in, F_RST, id, HTTP2_CANCEL);
+        assert_true(give(&o, 1 << 20));
+        assert_null(strstr(sent(&o), "GOAWAY"));
+    }
+    assert_int_equal(o.glitches[HTTP2_GLITCH_RESET], 4000);
+    stop(&o);
+}
+
 static void test_header_list(void **state)
 {
     (void)state;
@@ -850,6 +869,7 @@ int main(void)
         cmocka_unit_test(test_induced_reset),
         cmocka_unit_test(test_too_many_streams),
         cmocka_unit_test(test_budget_recovers),
+        cmocka_unit_test(test_budget_alone_decides),
         cmocka_unit_test(test_header_list),
         cmocka_unit_test(test_closed_streams),
         cmocka_unit_test(test_shutdown),

@@ -108,6 +108,12 @@ INLINE size_t write_all(write_fn write, const uint8_t *p, size_t n, struct buf *
             *at++ = ',';
         }
         out->n += (size_t)(at - start);
+        if (i == CHUNK &&
+            n > 2 * CHUNK) { /* room for all as long as these, so that growing copies nothing; a wrong guess costs a copy */
+            size_t each = (size_t)(at - start) / CHUNK + 1, all;
+            if (size_mul(n - i, each, &all))
+                (void)buf_reserve(out, all + CHUNK * (JSON_FLOAT_TEXT + 1));
+        }
     }
     if (n)
         out->n--; /* the last comma */

@@ -14,8 +14,9 @@ enum { SEEN_NAME = 1, SEEN_SHAPE = 2, SEEN_DATATYPE = 4, SEEN_PARAMETERS = 8, SE
 struct input {
     struct tensor *t;
     unsigned seen;
-    bool decoded;
-    const char *data, *data_end; /* where the value of `data` is, when it must wait */
+    bool decoded, decoded_base64;
+    size_t charged;              /* of bytes_left, for what is decoded */
+    const char *data, *data_end; /* where the value of `data` is */
     struct infer_param *params;
     size_t n_params;
     uint64_t binary_size;
@@ -62,18 +63,28 @@ static int decode_data(struct infer_json_decoder *d, struct input *in, struct js
     if (rc)
         return rc;
     /* Counted before the release, so that what an input holds is what it is charged. */
-    d->bytes_left -= MIN_OF(d->bytes_left, in->t->data.owner->cap);
+    in->charged = MIN_OF(d->bytes_left, in->t->data.owner->cap);
+    d->bytes_left -= in->charged;
     in->decoded = true;
+    in->decoded_base64 = in->base64;
     return STATUS_OK;
 }
 
-/* The value of `data`: decoded now when name, shape and datatype are known and no parameter can change its meaning. */
+/* The value of `data`: decoded now when name, shape and datatype are known. A parameter behind it may still say that strings are base64:
+ * that is rare, and then they are decoded again (finish_input). */
 static int read_data(struct infer_json_decoder *d, struct input *in, struct error *err)
 {
-    if ((in->seen & SEEN_ENOUGH) == SEEN_ENOUGH && in->t->dtype != DTYPE_BYTES)
-        return decode_data(d, in, &d->s, err);
+    int rc = 0;
     in->data = d->s.p;
-    int rc = json_skip(&d->s, TENSOR_RANK_MAX + 1, err);
+    if ((in->seen & SEEN_ENOUGH) == SEEN_ENOUGH) {
+        if (in->seen & SEEN_PARAMETERS)
+            rc = infer_json__input_params(in->t->name, in->params, in->n_params, &in->binary_size, &in->base64, err);
+        if (!rc)
+            rc = decode_data(d, in, &d->s, err);
+        in->data_end = d->s.p;
+        return rc;
+    }
+    rc = json_skip(&d->s, TENSOR_RANK_MAX + 1, err);
     in->data_end = d->s.p;
     return rc;
 }
@@ -149,8 +160,12 @@ static int finish_input(struct infer_json_decoder *d, struct input *in, struct e
         return error_set(err, STATUS_INVALID,
                          "input '%.*s' has neither 'data' nor the parameter binary_data_size; give one of them",
                          NAME_ARG(name));
-    if (!in->data)
+    if (!in->data || (in->decoded && in->base64 == in->decoded_base64))
         return STATUS_OK;
+    if (in->decoded) {
+        d->bytes_left += in->charged;
+        slice_release(&in->t->data);
+    }
     struct json_scan at = d->s;
     at.p = in->data;
     return decode_data(d, in, &at, err);

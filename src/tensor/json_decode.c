@@ -8,6 +8,8 @@
 #include "tensor/json_number.h"
 #include "tensor/tensor_priv.h"
 
+#define STRING_TEXT_LIKELY 256 /* a BYTES element's text is hardly longer; see string_span */
+
 struct walk {
     struct json_scan *s;
     struct tensor *t;
@@ -162,6 +164,21 @@ static int read_scalar(struct walk *w)
     return STATUS_OK;
 }
 
+/* Bytes of text up to the end of a BYTES tensor's data. The whole rest stands for it where the data probably is most of that: memory
+ * that stays untouched costs less than passing over the text twice. */
+static int string_span(struct walk *w, size_t left, size_t *out)
+{
+    struct json_scan end = *w->s;
+    *out = left;
+    if (!w->opt->value_end && w->elements >= left / STRING_TEXT_LIKELY && left <= w->opt->bytes_max / 2)
+        return STATUS_OK;
+    int rc = w->opt->value_end ? STATUS_OK : json_skip(&end, TENSOR_RANK_MAX + 1, w->err);
+    if (rc)
+        return error_prefix(w->err, "input '%.*s'", NAME_ARG(w->t->name));
+    *out = (size_t)((w->opt->value_end ? w->opt->value_end : end.p) - w->s->p);
+    return STATUS_OK;
+}
+
 /* Bytes that the decoded data can take at most. For BYTES the text's span decides: an element "..." with its quotes and a
  * separator is at least three bytes longer than its content, and takes four more in the tensor. */
 static int capacity(struct walk *w, size_t *out)
@@ -179,12 +196,10 @@ static int capacity(struct walk *w, size_t *out)
                          NAME_ARG(t->name), shape_format(&t->shape, shape, sizeof shape), (unsigned long long)w->elements,
                          left);
     if (t->dtype == DTYPE_BYTES) {
-        struct json_scan end = *w->s;
-        int rc = w->opt->value_end ? STATUS_OK : json_skip(&end, TENSOR_RANK_MAX + 1, w->err);
+        int rc = string_span(w, left, out);
         if (rc)
-            return error_prefix(w->err, "input '%.*s'", NAME_ARG(t->name));
-        end.p = w->opt->value_end ? w->opt->value_end : end.p;
-        *out = (size_t)(end.p - w->s->p) + (size_t)w->elements + 4 + JSON_STRING_SLACK;
+            return rc;
+        *out += (size_t)w->elements + 4 + JSON_STRING_SLACK;
     } else if (!tensor_bytes(t->dtype, &t->shape, out)) {
         return error_set(w->err, STATUS_INVALID, "input '%.*s': %s of shape %s does not fit any memory", NAME_ARG(t->name),
                          dtype_name(t->dtype), shape_format(&t->shape, shape, sizeof shape));

@@ -63,19 +63,48 @@ static const char pairs[201] = "000102030405060708091011121314151617181920212223
 
 static inline unsigned decimal_length(uint64_t v)
 {
-    unsigned n = 1;
-    for (; v >= 10000; v /= 10000)
-        n += 4;
-    return n + (v >= 10) + (v >= 100) + (v >= 1000);
+    static const uint64_t pow10[20] = {0,
+                                       10,
+                                       100,
+                                       1000,
+                                       10000,
+                                       100000,
+                                       1000000,
+                                       10000000,
+                                       100000000,
+                                       1000000000,
+                                       10000000000,
+                                       100000000000,
+                                       1000000000000,
+                                       10000000000000,
+                                       100000000000000,
+                                       1000000000000000,
+                                       10000000000000000,
+                                       100000000000000000,
+                                       1000000000000000000,
+                                       10000000000000000000u};
+    unsigned bits = 64 - (unsigned)__builtin_clzll(v | 1),
+             n = bits * 1233 >> 12; /* 1233 / 4096: log10(2), never too small by one */
+    return n + (v >= pow10[n]);
+}
+
+/* v < 10^8 as exactly eight digits: the four pairs don't wait for each other. */
+static inline void write_eight(uint32_t v, char *out)
+{
+    uint32_t high = v / 10000, low = v % 10000;
+    memcpy(out, pairs + (size_t)2 * (high / 100), 2);
+    memcpy(out + 2, pairs + (size_t)2 * (high % 100), 2);
+    memcpy(out + 4, pairs + (size_t)2 * (low / 100), 2);
+    memcpy(out + 6, pairs + (size_t)2 * (low % 100), 2);
 }
 
 /* v as exactly n digits. */
 static inline void write_digits(uint64_t v, char *out, unsigned n)
 {
-    while (n > 8) { /* 64-bit divisions only while needed */
-        unsigned low = (unsigned)(v % 100);
-        v /= 100;
-        memcpy(out + (n -= 2), pairs + (size_t)2 * low, 2);
+    while (n > 8) {
+        uint64_t high = v / 100000000;
+        write_eight((uint32_t)(v - high * 100000000), out + (n -= 8));
+        v = high;
     }
     uint32_t r = (uint32_t)v;
     for (; n >= 2; r /= 100)

@@ -4,14 +4,30 @@
 #include "base/status.h"
 #include "wire/json.h"
 
+/* Behind what the engines rendered, from `from` on. */
+static void render_vllm(struct buf *out, size_t from)
+{
+    struct buf more;
+    buf_init(&more);
+    if (!out->failed)
+        api__render_vllm((struct str){out->p + from, out->n - from}, &more);
+    buf_append_str(out, buf_str(&more));
+    out->failed |= more.failed;
+    buf_release(&more);
+}
+
 void api__metrics(struct api *a, struct http_request *r, struct api_call *call)
 {
     struct buf out;
     (void)call;
     buf_init(&out);
+    unsigned compat = atomic_load_explicit(&a->compat, memory_order_relaxed);
     metrics_render(a->o.metrics, &out);
+    size_t before = out.n;
     api__render_engines(a, &out);
-    if (atomic_load_explicit(&a->triton_metrics, memory_order_relaxed))
+    if (compat & API_COMPAT_VLLM)
+        render_vllm(&out, before);
+    if (compat & API_COMPAT_TRITON)
         api__render_triton(a, &out);
     struct slice body = slice_take(&out);
     if (!body.p) {

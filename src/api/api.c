@@ -42,6 +42,8 @@ static const route_handler handlers[ROUTE_COUNT] = {
     [ROUTE_GENERATE_STREAM] = api__generate_stream,
     [ROUTE_RESPONSES] = api__responses,
     [ROUTE_EMBEDDINGS] = api__embeddings,
+    [ROUTE_ADAPTER_LOAD] = api__adapter_load,
+    [ROUTE_ADAPTER_UNLOAD] = api__adapter_unload,
     [ROUTE_TOKENIZE] = api__tokenize,
     [ROUTE_DETOKENIZE] = api__detokenize,
     [ROUTE_ADMIN_RELOAD] = api__admin_reload,
@@ -238,7 +240,7 @@ int api_create(const struct api_options *o, struct api **out, struct error *err)
         return rc;
     }
     generate__pool_init(&a->gen);
-    atomic_init(&a->triton_metrics, o->triton_metrics);
+    atomic_init(&a->compat, o->compat);
     a->pool = work_pool_create(o->decode_threads);
     if (!a->pool) {
         free(a);
@@ -291,9 +293,9 @@ void api_set_phase(struct api *a, enum api_phase phase)
     atomic_store_explicit(&a->phase, phase, memory_order_release);
 }
 
-void api_set_triton_metrics(struct api *a, bool on)
+void api_set_compat(struct api *a, unsigned compat)
 {
-    atomic_store_explicit(&a->triton_metrics, on, memory_order_relaxed);
+    atomic_store_explicit(&a->compat, compat, memory_order_relaxed);
 }
 
 uint64_t api_in_flight(const struct api *a)

@@ -25,6 +25,9 @@ struct api;
  * answered with 503 and touches nothing but the request, so that registry and server may be taken down under open listeners. */
 enum api_phase { API_STARTING, API_SERVING, API_STOPPING, API_DRAINING, API_CLOSED };
 
+/* Names of others on the metrics page: nv_inference_*, vllm:*. */
+enum api_compat { API_COMPAT_TRITON = 1, API_COMPAT_VLLM = 2 };
+
 struct api_options {
     struct registry *registry;
     struct metrics *metrics;
@@ -36,7 +39,8 @@ struct api_options {
     size_t n_open;
     const char *name, *version; /* of the server, for GET /v2 */
     uint32_t decode_threads;    /* at most so many for decoding and encoding large bodies; at least 1 */
-    bool triton_metrics;        /* also render nv_inference_*; may be changed later */
+    unsigned compat;            /* of enum api_compat: further names on the metrics page; may be changed later */
+    const char *adapter_path;   /* folder that LoRA adapters are loaded from; NULL or empty: none */
     /* POST /admin/reload: apply the configuration again; `report` gets JSON that lists what was applied and what needs a
      * restart. Called on an I/O thread of the admin listener; must not take longer than reading a file. */
     int (*reload)(void *ctx, struct buf *report, struct error *err);
@@ -60,7 +64,7 @@ void api_close(struct api *a);
 void api_handler(struct api *a, enum api_surface surface, struct http_handler *out);
 
 /* Any thread. */
-void api_set_triton_metrics(struct api *a, bool on);
+void api_set_compat(struct api *a, unsigned compat);
 
 /* Any thread. */
 void api_set_phase(struct api *a, enum api_phase phase);

@@ -35,7 +35,7 @@ struct api {
     struct api_options o;
     struct api_listener listener[3]; /* http, metrics, admin */
     _Atomic int phase;
-    _Atomic bool triton_metrics;
+    _Atomic unsigned compat; /* of enum api_compat */
     _Atomic uint64_t in_flight;
     struct work_pool *pool;                      /* work.h: for what would hold an I/O thread too long */
     struct metric *offloaded[API_OFFLOAD_COUNT]; /* given to the pool */
@@ -110,6 +110,8 @@ void api__generate(struct api *a, struct http_request *r, struct api_call *call)
 void api__generate_stream(struct api *a, struct http_request *r, struct api_call *call);
 void api__responses(struct api *a, struct http_request *r, struct api_call *call);
 void api__embeddings(struct api *a, struct http_request *r, struct api_call *call);
+void api__adapter_load(struct api *a, struct http_request *r, struct api_call *call);
+void api__adapter_unload(struct api *a, struct http_request *r, struct api_call *call);
 void api__tokenize(struct api *a, struct http_request *r, struct api_call *call);
 void api__detokenize(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_reload(struct api *a, struct http_request *r, struct api_call *call);
@@ -128,6 +130,8 @@ size_t api__extensions(const struct api *a, const char *names[API_EXTENSIONS_MAX
 
 /* Append the nv_inference_* families for every ready version. */
 void api__render_triton(struct api *a, struct buf *out);
+/* Append vLLM's names for what stands in `engines`, the text of api__render_engines. */
+void api__render_vllm(struct str engines, struct buf *out);
 /* Append the series that the engines of ready versions render themselves (engine_ops.metrics). */
 void api__render_engines(struct api *a, struct buf *out);
 /* Join texts of TYPE lines with their samples so that each family stands once. */

@@ -1,5 +1,6 @@
 /* generate.c: one generation's life on its I/O thread, and the worker's part of it. See generate_priv.h. */
 #include "api/generate_priv.h"
+#include "api/openai_priv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,11 @@ int generate__find(struct gen_call *c, struct str model, struct str version, str
                                       : error_set(err, STATUS_NOT_FOUND, "there is no model \"%.*s\"", STR_ARG(model));
     if (rc == 0)
         rc = registry_find(c->api->o.registry, model, version, &v, err);
+    if (rc == STATUS_NOT_FOUND && str_is_model_name(model) && c->call->verdict != EDGE_HIDDEN_MODEL &&
+        (v = openai__find_adapter(c->api, model)) != NULL) {
+        c->adapter = model;
+        rc = 0;
+    }
     if (rc < 0)
         return generate__fault(c, rc, "model", rc == STATUS_NOT_FOUND ? "model_not_found" : NULL);
     c->version = v;

@@ -12,13 +12,18 @@
 
 /* ---- /v1/models ---- */
 
-static void append_model(struct buf *out, const struct model_version *v, struct str id, uint64_t since_ns)
+static void append_model(struct buf *out, const struct model_version *v, struct str id, uint64_t since_ns, struct str parent)
 {
     uint64_t age_ns = os_monotonic_ns() - since_ns;
     buf_append_z(out, "{");
     openai__member(out, "id", id);
-    buf_printf(out, ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"inferd\",\"max_model_len\":%zu}",
+    buf_printf(out, ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"inferd\",\"max_model_len\":%zu",
                (unsigned long long)((os_wall_ns() - age_ns) / NS_PER_S), model_version_contract(v)->context_tokens);
+    if (parent.n) {
+        buf_append_c(out, ',');
+        openai__member(out, "parent", parent);
+    }
+    buf_append_c(out, '}');
 }
 
 struct listing {
@@ -27,22 +32,38 @@ struct listing {
     struct buf *out;
     struct str only; /* empty: all */
     size_t n;
+    const struct model_version *base; /* of the adapters that are listed */
+    uint64_t since_ns;
     char last[132]; /* rows of a model are together */
 };
+
+static void list_adapter(void *ctx, struct str name)
+{
+    struct listing *l = ctx;
+    if (!api__shows(l->call, name) || (l->only.n && !str_eq(l->only, name)))
+        return;
+    if (l->n++)
+        buf_append_c(l->out, ',');
+    append_model(l->out, l->base, name, l->since_ns, model_version_model(l->base));
+}
 
 static void list_one(void *ctx, const struct index_row *row)
 {
     struct listing *l = ctx;
     struct model_version *v;
-    if (!api__shows(l->call, row->model) || (l->only.n && !str_eq(l->only, row->model)) || str_eqz(row->model, l->last) ||
-        registry_find(l->api->o.registry, row->model, (struct str){0}, &v, NULL) < 0)
+    if (str_eqz(row->model, l->last) || registry_find(l->api->o.registry, row->model, (struct str){0}, &v, NULL) < 0)
         return;
-    if (model_version_contract(v)->face == ENGINE_TOKEN) {
-        snprintf(l->last, sizeof l->last, "%.*s", STR_ARG(row->model));
+    snprintf(l->last, sizeof l->last, "%.*s", STR_ARG(row->model));
+    if (model_version_contract(v)->face == ENGINE_TOKEN && api__shows(l->call, row->model) &&
+        (!l->only.n || str_eq(l->only, row->model))) {
         if (l->n++)
             buf_append_c(l->out, ',');
-        append_model(l->out, v, row->model, row->since_ns);
+        append_model(l->out, v, row->model, row->since_ns, (struct str){0});
     }
+    l->base = v;
+    l->since_ns = row->since_ns;
+    if (model_version_contract(v)->face == ENGINE_TOKEN && model_version_ops(v)->adapter_each)
+        model_version_ops(v)->adapter_each(model_version_engine(v), list_adapter, l);
     model_version_unref(v);
 }
 

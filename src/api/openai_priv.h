@@ -35,6 +35,11 @@ int openai__str(struct gen_call *c, yyjson_val *obj, const char *key, enum json_
 int openai__invalid(struct gen_call *c, const char *param, struct error *err, const char *fmt, ...) PRINTF_LIKE(4, 5);
 void openai__identify(struct openai_reply *reply, const char *prefix);
 
+/* ---- openai_adapters.c ---- */
+
+/* The version that has an adapter of this name, with a reference; NULL: none. Any thread. */
+struct model_version *openai__find_adapter(struct api *a, struct str name);
+
 /* ---- openai_json.c: pieces of replies ---- */
 
 const char *openai__finish_name(enum token_finish f);

@@ -50,6 +50,8 @@ static const struct route routes[] = {
     {ROUTE_OPENAI_MODEL, API_HTTP, HTTP_GET, {"v1", "models", "{m}"}},
     {ROUTE_TOKENIZE, API_HTTP, HTTP_POST, {"tokenize"}},
     {ROUTE_DETOKENIZE, API_HTTP, HTTP_POST, {"detokenize"}},
+    {ROUTE_ADAPTER_LOAD, API_ADMIN, HTTP_POST, {"v1", "load_lora_adapter"}},
+    {ROUTE_ADAPTER_UNLOAD, API_ADMIN, HTTP_POST, {"v1", "unload_lora_adapter"}},
     {ROUTE_METRICS, API_METRICS, HTTP_GET, {"metrics"}},
     {ROUTE_ADMIN_RELOAD, API_ADMIN, HTTP_POST, {"admin", "reload"}},
     {ROUTE_ADMIN_STATUS, API_ADMIN, HTTP_GET, {"admin", "status"}},
@@ -95,6 +97,8 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_GENERATE_STREAM] = "generate_stream",
     [ROUTE_RESPONSES] = "responses",
     [ROUTE_EMBEDDINGS] = "embeddings",
+    [ROUTE_ADAPTER_LOAD] = "load_lora_adapter",
+    [ROUTE_ADAPTER_UNLOAD] = "unload_lora_adapter",
     [ROUTE_TOKENIZE] = "tokenize",
     [ROUTE_DETOKENIZE] = "detokenize",
     [ROUTE_METRICS] = "metrics",
@@ -142,6 +146,8 @@ static const struct edge_need needs[ROUTE_COUNT] = {
     [ROUTE_GENERATE_STREAM] = {.scope = EDGE_INFER},
     [ROUTE_RESPONSES] = {.scope = EDGE_INFER},
     [ROUTE_EMBEDDINGS] = {.scope = EDGE_INFER},
+    [ROUTE_ADAPTER_LOAD] = {.scope = EDGE_ADMIN},
+    [ROUTE_ADAPTER_UNLOAD] = {.scope = EDGE_ADMIN},
     [ROUTE_TOKENIZE] = {.scope = EDGE_INFER},
     [ROUTE_DETOKENIZE] = {.scope = EDGE_INFER},
     [ROUTE_METRICS] = {.scope = EDGE_READ, .every_model = true},
@@ -209,6 +215,8 @@ static const char *const protocols[ROUTE_COUNT] = {
     [ROUTE_GRPC_HEALTH_CHECK] = "grpc",
     [ROUTE_GRPC_HEALTH_WATCH] = "grpc",
     [ROUTE_GRPC_REFLECTION] = "grpc",
+    [ROUTE_ADAPTER_LOAD] = "openai",
+    [ROUTE_ADAPTER_UNLOAD] = "openai",
 };
 
 const char *route_protocol(enum route_id id)

@@ -33,7 +33,7 @@ static void apply(struct server *s)
         if (s->listeners[i])
             http_server_set_limits(s->listeners[i], &limits);
     s->log->level = c->log.level;
-    api_set_triton_metrics(s->api, c->metrics.compat == CONFIG_COMPAT_TRITON);
+    api_set_compat(s->api, (unsigned)c->metrics.compat);
 }
 
 static int replace(struct server *s, struct report *r, struct error *err)

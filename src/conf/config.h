@@ -30,7 +30,12 @@ enum config_source { CONFIG_DEFAULT, CONFIG_FILE, CONFIG_FLAG };
 
 /* Enums are stored as int; the words of the table's row are in the order of these. */
 enum config_mode { CONFIG_MODE_NONE, CONFIG_MODE_POLL, CONFIG_MODE_EXPLICIT }; /* as enum registry_mode */
-enum config_metrics_compat { CONFIG_COMPAT_NONE, CONFIG_COMPAT_TRITON };
+enum config_metrics_compat {
+    CONFIG_COMPAT_NONE,
+    CONFIG_COMPAT_TRITON,
+    CONFIG_COMPAT_VLLM,
+    CONFIG_COMPAT_ALL
+}; /* bits of enum api_compat */
 enum config_tls_version { CONFIG_TLS_12, CONFIG_TLS_13 };
 enum config_client_auth { CONFIG_CLIENT_NONE, CONFIG_CLIENT_OPTIONAL, CONFIG_CLIENT_REQUIRED }; /* as enum tls_client_auth */
 enum config_log_format { CONFIG_LOG_TEXT, CONFIG_LOG_JSON };
@@ -71,6 +76,9 @@ struct config {
         uint64_t cache_bytes;
         bool provider_fallback, spinning, denormals_as_zero;
     } onnxruntime;
+    struct {
+        const char *adapter_path;
+    } llm;
     struct {
         struct config_list listen;
         int compat; /* enum config_metrics_compat */

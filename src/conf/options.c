@@ -34,7 +34,7 @@
 #define ADDRESS "HOST:PORT, [IPV6]:PORT, *:PORT or unix:/PATH"
 
 static const char *const modes[] = {"none", "poll", "explicit", NULL};
-static const char *const compats[] = {"none", "triton", NULL};
+static const char *const compats[] = {"none", "triton", "vllm", "all", NULL};
 static const char *const levels[] = {"debug", "info", "warn", "error", "off", NULL};
 static const char *const ort_levels[] = {"debug", "info", "warn", "error", NULL};
 static const char *const tls_versions[] = {"1.2", "1.3", NULL};
@@ -117,6 +117,7 @@ static const struct option scheduler_rows[] = {
 
 static const struct option engine_rows[] = {
     COUNT("compute.threads", compute.threads, "0", 0, 1024, "threads", FIXED, "Threads that all engines compute on. 0: from the CPU quota."),
+    STRING("llm.adapter_path", llm.adapter_path, "", FIXED, "Folder that POST /v1/load_lora_adapter loads LoRA adapters from. Empty: none can be loaded."),
     STRING("onnxruntime.library", onnxruntime.library, "", FIXED, "Path of libonnxruntime.so. Empty: searched beside the binary and in the system's folders."),
     LIST("onnxruntime.providers", onnxruntime.providers, "cpu", 8, FIXED, is_provider, "cpu, cuda, tensorrt, openvino or xnnpack", "Execution providers in order of preference."),
     BOOL("onnxruntime.provider_fallback", onnxruntime.provider_fallback, "true", FIXED, "A provider that is not there is logged and skipped; false: loading fails."),
@@ -130,7 +131,7 @@ static const struct option engine_rows[] = {
 
 static const struct option observe_rows[] = {
     LIST("metrics.listen", metrics.listen, "127.0.0.1:8002", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "Addresses of GET /metrics. Empty: off."),
-    ENUM("metrics.compat", metrics.compat, "none", compats, LIVE, "triton: also give Triton's nv_inference_* names."),
+    ENUM("metrics.compat", metrics.compat, "none", compats, LIVE, "Names of others on the page: triton: nv_inference_*; vllm: vllm:* for language models; all: both."),
     ENUM("log.level", log.level, "info", levels, LIVE, "The least important record that is written."),
     ENUM("log.format", log.format, "text", formats, FIXED, "Form of a log record."),
     STRING("log.file", log.file, "", FIXED, "Log file, reopened on SIGUSR1. Empty: stderr."),

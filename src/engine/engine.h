@@ -211,6 +211,8 @@ struct engine_ops {
     /* New requests don't find it from now on; those that use it go on, and its memory is freed with the last of them. NOT_FOUND. Doesn't
      * block; any thread. */
     int (*adapter_unload)(struct engine_model *m, struct str name, struct error *err);
+    /* Call back with each adapter that requests may name; borrowed for the call. (optional: none) Any thread. */
+    void (*adapter_each)(struct engine_model *m, void (*each)(void *ctx, struct str name), void *ctx);
     /* Text <-> tokens; any thread. tokens: malloc'ed array that the caller frees. */
     /* `special`: add what the vocabulary puts around a text (BOS, CLS, ...); `control`: the text of a control token becomes that token. */
     int (*tokenize)(struct engine_model *m, struct str text, bool special, bool control, int32_t **tokens, size_t *n,

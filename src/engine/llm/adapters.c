@@ -2,6 +2,7 @@
  * meet there; reading and packing happen outside of it, on the caller's thread; then the adapter is found by name. The buffers that
  * adapted columns need in a step are made at the first load and kept. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/size.h"
 #include "base/status.h"
@@ -110,6 +111,19 @@ int llm_adapter_unload(struct engine_model *m, struct str name, struct error *er
     if (gone)
         lora_adapter_destroy(a);
     return 0;
+}
+
+void llm_adapter_each(struct engine_model *m, void (*each)(void *ctx, struct str name), void *ctx)
+{
+    char names[LORA_ADAPTERS_MAX][sizeof m->adapters.v[0]->name];
+    size_t n = 0;
+    os_mutex_lock(&m->lock);
+    for (size_t i = 0; i < LORA_ADAPTERS_MAX; i++)
+        if (m->adapters.v[i] && m->adapters.v[i]->loaded)
+            memcpy(names[n++], m->adapters.v[i]->name, sizeof names[0]);
+    os_mutex_unlock(&m->lock);
+    for (size_t i = 0; i < n; i++)
+        each(ctx, str_of(names[i]));
 }
 
 int llm_adapter_hold(struct engine_model *m, struct str name, struct lora_adapter **out, struct error *err)

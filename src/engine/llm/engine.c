@@ -446,6 +446,7 @@ const struct engine_ops engine_llm = {
     .cancel_id = cancel_id,
     .adapter_load = llm_adapter_load,
     .adapter_unload = llm_adapter_unload,
+    .adapter_each = llm_adapter_each,
     .tokenize = tokenize,
     .detokenize = detokenize,
     .text = llm_text,

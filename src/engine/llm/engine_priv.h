@@ -235,6 +235,7 @@ struct engine_model {
 /* The slots of engine_ops. */
 int llm_adapter_load(struct engine_model *m, struct str name, int dir_fd, const char *path, struct error *err) MUST_CHECK;
 int llm_adapter_unload(struct engine_model *m, struct str name, struct error *err) MUST_CHECK;
+void llm_adapter_each(struct engine_model *m, void (*each)(void *ctx, struct str name), void *ctx);
 /* The adapter of that name, held for a request; empty: none. NOT_FOUND names it. Takes the lock. */
 int llm_adapter_hold(struct engine_model *m, struct str name, struct lora_adapter **out, struct error *err) MUST_CHECK;
 /* Give it back; the last one of an unloaded adapter frees it. NULL accepted. Takes the lock. */

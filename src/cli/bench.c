@@ -4,6 +4,8 @@
 
 #include "base/size.h"
 #include "base/status.h"
+
+#include "cli/bench_openai.h"
 #include "cli/bench_options.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
@@ -376,6 +378,9 @@ static void release(struct bench *b)
 static int run(const struct cli_command *self, int argc, char **argv)
 {
     struct cli_list arguments;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--openai") == 0)
+            return bench_openai(self, argc, argv);
     struct bench *b = calloc(1, sizeof *b);
     struct bench_worker *workers = calloc(BENCH_THREADS_MAX, sizeof *workers);
     if (!b || !workers) {
@@ -401,6 +406,7 @@ const struct cli_command command_bench = {
                "from the\n"
                "scheduled time, so what a slow server holds up is counted (no coordinated omission); without, a second row is "
                "corrected\n"
-               "for it. Ctrl-C ends early and reports.",
+               "for it. Ctrl-C ends early and reports.\n"
+               "A language model is measured with --openai: inferd bench --openai --help has its options.",
     .run = run,
 };

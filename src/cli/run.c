@@ -24,6 +24,7 @@ static void say_token_model(const struct cli_style *style, const char *address, 
 {
     fprintf(stderr, "\n%s%.*s%s is served on http://%s/v1 (context: %zu tokens). In another terminal:\n\n", style->bold,
             STR_ARG(name), style->off, address, context);
+    fprintf(stderr, "  inferd chat --url http://%s\n", address);
     fprintf(stderr,
             "  curl -sN http://%s/v1/chat/completions -d '{\"model\":\"%.*s\",\"stream\":true,\"messages\":[{\"role\":\"user\","
             "\"content\":\"Hello\"}]}'\n\n",

@@ -154,9 +154,11 @@ static int transfer(struct pull *p, const char *url, struct error *err)
             return rc;
         tries = p->have > before ? 0 : tries; /* it gets on */
     }
-    return rc < 0 && rc != STATUS_AGAIN
-               ? rc
-               : error_set(err, STATUS_IO, "the transfer of %s breaks off again and again", p->file->path);
+    if (rc < 0 && rc != STATUS_AGAIN) {
+        error_prefix(err, "the transfer of %s breaks off again and again", p->file->path);
+        return rc;
+    }
+    return error_set(err, STATUS_IO, "the transfer of %s breaks off again and again", p->file->path);
 }
 
 static int check_part(struct pull *p, const char *part, struct error *err)

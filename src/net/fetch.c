@@ -2,6 +2,7 @@
 #include "net/fetch.h"
 
 #include <curl/curl.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/buf.h"
@@ -28,7 +29,7 @@ struct curl_table {
 struct fetch {
     struct curl_table t;
     CURL *curl;
-    char reason[CURL_ERROR_SIZE];
+    char reason[CURL_ERROR_SIZE], range[24];
     struct buf error;
     /* of the transfer under way */
     const struct fetch_request *request;
@@ -129,7 +130,10 @@ static void set_options(struct fetch *f, const struct fetch_request *r, struct c
     set(f->curl, CURLOPT_ERRORBUFFER, f->reason);
     set(f->curl, CURLOPT_WRITEFUNCTION, on_write);
     set(f->curl, CURLOPT_WRITEDATA, f);
-    set(f->curl, CURLOPT_RESUME_FROM_LARGE, (curl_off_t)r->from);
+    if (r->from) { /* CURLOPT_RESUME_FROM would fail where a server sends everything again */
+        snprintf(f->range, sizeof f->range, "%llu-", (unsigned long long)r->from);
+        set(f->curl, CURLOPT_RANGE, f->range);
+    }
     if (headers)
         set(f->curl, CURLOPT_HTTPHEADER, headers);
 }
@@ -172,7 +176,7 @@ int fetch_get(struct fetch *f, const struct fetch_request *r, struct fetch_answe
     out->error = buf_str(&f->error);
     if (f->rc < 0)
         return f->rc;
-    if (code == CURLE_OK || (code == CURLE_RANGE_ERROR && status == 416))
+    if (code == CURLE_OK)
         return 0;
     return error_set(err, status_of(code), "%s", f->reason[0] ? f->reason : f->t.easy_strerror(code));
 }

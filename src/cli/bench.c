@@ -4,7 +4,6 @@
 
 #include "base/size.h"
 #include "base/status.h"
-
 #include "cli/bench_openai.h"
 #include "cli/bench_options.h"
 #include "cli/bench_report.h"

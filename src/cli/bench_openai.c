@@ -28,7 +28,7 @@ struct options {
     uint32_t concurrency, requests, prompt_words, prefix_words, max_tokens, seed, warmup;
     double rate;
     struct bench_limits limits;
-    bool chat, json, quiet, stop_at_end;
+    bool openai, chat, json, quiet, stop_at_end;
     struct cli_list headers;
 };
 
@@ -532,115 +532,32 @@ static int run(struct run *r)
 
 static const char *const arrivals[] = {"poisson", "constant", NULL};
 
-/* Exception: longer than a function should be, since it is one table. */
-static int parse(struct run *r, int argc, char **argv, struct cli_list *arguments)
-{
-    struct options *o = &r->o;
-    bool openai = true;
-    const struct cli_flag flags[] = {
-        {.name = "openai",
-         .type = CLI_BOOL,
-         .out = &openai,
-         .help = "Measure a language model over OpenAI's API (these options)."},
-        {.name = "concurrency",
-         .letter = 'n',
-         .type = CLI_COUNT,
-         .out = &o->concurrency,
-         .value = "N",
-         .min = 1,
-         .max = SLOTS_MAX,
-         .help = "Closed loop: requests under way at once (default 1)."},
-        {.name = "rate",
-         .letter = 'r',
-         .type = CLI_NUMBER,
-         .out = &o->rate,
-         .value = "N",
-         .min = 0.001,
-         .max = 1e6,
-         .help = "Open loop: requests a second, whatever the answers do."},
-        {.name = "arrival",
-         .type = CLI_WORD,
-         .out = &o->arrival,
-         .value = "WORD",
-         .words = arrivals,
-         .help = "Open loop: poisson (default) or constant distances."},
-        {.name = "requests",
-         .type = CLI_COUNT,
-         .out = &o->requests,
-         .value = "N",
-         .min = 1,
-         .max = 1e6,
-         .help = "How many to measure (default 64)."},
-        {.name = "warmup",
-         .letter = 'w',
-         .type = CLI_COUNT,
-         .out = &o->warmup,
-         .value = "N",
-         .max = 1e5,
-         .help = "Requests before measuring (default 1)."},
-        {.name = "prompt-words",
-         .type = CLI_COUNT,
-         .out = &o->prompt_words,
-         .value = "N",
-         .min = 1,
-         .max = 1e6,
-         .help = "Length of a random prompt, in common words of about a token each (default 256)."},
-        {.name = "prefix-words",
-         .type = CLI_COUNT,
-         .out = &o->prefix_words,
-         .value = "N",
-         .max = 1e6,
-         .help = "So many words at the beginning are the same in all prompts (default 0)."},
-        {.name = "prompt",
-         .type = CLI_STRING,
-         .out = &o->prompt,
-         .value = "TEXT",
-         .help = "This prompt instead of random ones."},
-        {.name = "max-tokens",
-         .type = CLI_COUNT,
-         .out = &o->max_tokens,
-         .value = "N",
-         .min = 1,
-         .max = 1e6,
-         .help = "Tokens of an answer (default 64)."},
-        {.name = "stop-at-end",
-         .type = CLI_BOOL,
-         .out = &o->stop_at_end,
-         .help = "Answers may end before --max-tokens; else ignore_eos is sent."},
-        {.name = "chat", .type = CLI_BOOL, .out = &o->chat, .help = "/v1/chat/completions instead of /v1/completions."},
-        {.name = "limit-ttft",
-         .type = CLI_DURATION,
-         .out = &o->limits.ttft_ns,
-         .value = "TIME",
-         .help = "Goodput: answers whose first token came within this."},
-        {.name = "limit-tpot",
-         .type = CLI_DURATION,
-         .out = &o->limits.tpot_ns,
-         .value = "TIME",
-         .help = "Goodput: whose time per output token is within this."},
-        {.name = "limit-e2e",
-         .type = CLI_DURATION,
-         .out = &o->limits.e2e_ns,
-         .value = "TIME",
-         .help = "Goodput: that were complete within this."},
-        {.name = "seed", .type = CLI_COUNT, .out = &o->seed, .value = "N", .help = "Of prompts and arrivals (default 1)."},
-        {.name = "header",
-         .letter = 'H',
-         .type = CLI_LIST,
-         .out = &o->headers,
-         .value = "'NAME: VALUE'",
-         .help = "A further header. May be repeated."},
-        {.name = "json",
-         .type = CLI_BOOL,
-         .out = &o->json,
-         .help = "Print one JSON object with the keys of vLLM's benchmark; times in ms."},
-        {.name = "quiet", .letter = 'q', .type = CLI_BOOL, .out = &o->quiet, .help = "No live line."},
-        KSERVE_SERVER_FLAGS(&o->server),
-    };
-    const struct cli_spec spec = {
-        .command = r->self, .flags = flags, .n_flags = COUNT_OF(flags), .min_arguments = 1, .max_arguments = 1};
-    return cli_parse(&spec, argc, argv, arguments);
-}
+#define S struct options
+
+/* clang-format off */
+static const struct cli_flag flags[] = {
+    CLI_FLAG_BOOL(S, openai, "openai", 0, "Measure a language model over OpenAI's API (these options)."),
+    CLI_FLAG_COUNT(S, concurrency, "concurrency", 'n', "N", 1, SLOTS_MAX, "Closed loop: requests under way at once (default 1)."),
+    CLI_FLAG_NUMBER(S, rate, "rate", 'r', "N", 0.001, 1e6, "Open loop: requests a second, whatever the answers do."),
+    CLI_FLAG_WORD(S, arrival, "arrival", 0, arrivals, "Open loop: poisson (default) or constant distances."),
+    CLI_FLAG_COUNT(S, requests, "requests", 0, "N", 1, 1e6, "How many to measure (default 64)."),
+    CLI_FLAG_COUNT(S, warmup, "warmup", 'w', "N", 0, 1e5, "Requests before measuring (default 1)."),
+    CLI_FLAG_COUNT(S, prompt_words, "prompt-words", 0, "N", 1, 1e6, "Length of a random prompt, in common words of about a token each (default 256)."),
+    CLI_FLAG_COUNT(S, prefix_words, "prefix-words", 0, "N", 0, 1e6, "So many words at the beginning are the same in all prompts (default 0)."),
+    CLI_FLAG_STRING(S, prompt, "prompt", 0, "TEXT", "This prompt instead of random ones."),
+    CLI_FLAG_COUNT(S, max_tokens, "max-tokens", 0, "N", 1, 1e6, "Tokens of an answer (default 64)."),
+    CLI_FLAG_BOOL(S, stop_at_end, "stop-at-end", 0, "Answers may end before --max-tokens; else ignore_eos is sent."),
+    CLI_FLAG_BOOL(S, chat, "chat", 0, "/v1/chat/completions instead of /v1/completions."),
+    CLI_FLAG_TIME(S, limits.ttft_ns, "limit-ttft", 0, 0, 0, "Goodput: answers whose first token came within this."),
+    CLI_FLAG_TIME(S, limits.tpot_ns, "limit-tpot", 0, 0, 0, "Goodput: whose time per output token is within this."),
+    CLI_FLAG_TIME(S, limits.e2e_ns, "limit-e2e", 0, 0, 0, "Goodput: that were complete within this."),
+    CLI_FLAG_COUNT(S, seed, "seed", 0, "N", 0, 0, "Of prompts and arrivals (default 1)."),
+    CLI_FLAG_LIST(S, headers, "header", 'H', "'NAME: VALUE'", "A further header. May be repeated."),
+    CLI_FLAG_BOOL(S, json, "json", 0, "Print one JSON object with the keys of vLLM's benchmark; times in ms."),
+    CLI_FLAG_BOOL(S, quiet, "quiet", 'q', "No live line."),
+    KSERVE_SERVER_FLAGS(S, server),
+};
+/* clang-format on */
 
 int bench_openai(const struct cli_command *self, int argc, char **argv)
 {
@@ -648,7 +565,9 @@ int bench_openai(const struct cli_command *self, int argc, char **argv)
     struct run r = {.self = self};
     r.o = (struct options){.arrival = "poisson", .requests = 64, .prompt_words = 256, .max_tokens = 64, .seed = 1, .warmup = 1};
     kserve_server_init(&r.o.server);
-    int code = parse(&r, argc, argv, &arguments);
+    const struct cli_spec spec = {
+        .command = self, .flags = flags, .n_flags = COUNT_OF(flags), .options = &r.o, .min_arguments = 1, .max_arguments = 1};
+    int code = cli_parse(&spec, argc, argv, &arguments);
     if (code != CLI_GO)
         return code;
     if (r.o.rate > 0 && r.o.concurrency)

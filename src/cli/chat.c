@@ -301,6 +301,16 @@ static int run_chat(struct chat *c, struct arena *a)
     return c->terminal ? converse(c) : ask_once(c);
 }
 
+/* clang-format off */
+static const struct cli_flag flags[] = {
+    CLI_FLAG_STRING(struct chat, system, "system", 's', "TEXT", "What the model is told first."),
+    CLI_FLAG_STRING(struct chat, message, "message", 'm', "TEXT", "Ask this, print the answer and end."),
+    CLI_FLAG_NUMBER(struct chat, temperature, "temperature", 0, "N", 0, 100, "0: always the likeliest token. Default: the model's own."),
+    CLI_FLAG_COUNT(struct chat, max_tokens, "max-tokens", 0, "N", 1, 1e7, "Longest answer. Default: what the context holds."),
+    KSERVE_SERVER_FLAGS(struct chat, server),
+};
+/* clang-format on */
+
 static int run(const struct cli_command *self, int argc, char **argv)
 {
     struct chat c = {.temperature = -1};
@@ -308,36 +318,8 @@ static int run(const struct cli_command *self, int argc, char **argv)
     struct arena arena;
     kserve_server_init(&c.server);
     c.server.timeout_ns = 3600000000000ull;
-    const struct cli_flag flags[] = {
-        {.name = "system",
-         .letter = 's',
-         .type = CLI_STRING,
-         .out = &c.system,
-         .value = "TEXT",
-         .help = "What the model is told first."},
-        {.name = "message",
-         .letter = 'm',
-         .type = CLI_STRING,
-         .out = &c.message,
-         .value = "TEXT",
-         .help = "Ask this, print the answer and end."},
-        {.name = "temperature",
-         .type = CLI_NUMBER,
-         .out = &c.temperature,
-         .value = "N",
-         .min = 0,
-         .max = 100,
-         .help = "0: always the likeliest token. Default: the model's own."},
-        {.name = "max-tokens",
-         .type = CLI_COUNT,
-         .out = &c.max_tokens,
-         .value = "N",
-         .min = 1,
-         .max = 1e7,
-         .help = "Longest answer. Default: what the context holds."},
-        KSERVE_SERVER_FLAGS(&c.server),
-    };
-    const struct cli_spec spec = {.command = self, .flags = flags, .n_flags = COUNT_OF(flags), .max_arguments = 1};
+    const struct cli_spec spec = {
+        .command = self, .flags = flags, .n_flags = COUNT_OF(flags), .options = &c, .max_arguments = 1};
     int code = cli_parse(&spec, argc, argv, &arguments);
     if (code != CLI_GO)
         return code;

@@ -302,6 +302,15 @@ static bool is_repository(const char *s)
     return s[0] && s[0] != '/' && strspn(s, ok) == strlen(s) && !strstr(s, "..");
 }
 
+/* clang-format off */
+static const struct cli_flag flags[] = {
+    CLI_FLAG_STRING(struct pull, to, "to", 0, "FOLDER", "The model repository (default: models)."),
+    CLI_FLAG_STRING(struct pull, name, "name", 0, "NAME", "The model's name there. Default: the last part of REPOSITORY."),
+    CLI_FLAG_STRING(struct pull, revision, "revision", 0, "REV", "Branch, tag or commit (default: main)."),
+    CLI_FLAG_BOOL(struct pull, quiet, "quiet", 'q', "No progress, only errors."),
+};
+/* clang-format on */
+
 static int run(const struct cli_command *self, int argc, char **argv)
 {
     const char *endpoint = getenv("HF_ENDPOINT"), *token = getenv("HF_TOKEN");
@@ -311,22 +320,8 @@ static int run(const struct cli_command *self, int argc, char **argv)
                      .token = token && *token ? token : NULL};
     struct cli_list arguments;
     struct error err = {0};
-    const struct cli_flag flags[] = {
-        {.name = "to", .type = CLI_STRING, .out = &p.to, .value = "FOLDER", .help = "The model repository (default: models)."},
-        {.name = "name",
-         .type = CLI_STRING,
-         .out = &p.name,
-         .value = "NAME",
-         .help = "The model's name there. Default: the last part of REPOSITORY."},
-        {.name = "revision",
-         .type = CLI_STRING,
-         .out = &p.revision,
-         .value = "REV",
-         .help = "Branch, tag or commit (default: main)."},
-        {.name = "quiet", .letter = 'q', .type = CLI_BOOL, .out = &p.quiet, .help = "No progress, only errors."},
-    };
     const struct cli_spec spec = {
-        .command = self, .flags = flags, .n_flags = COUNT_OF(flags), .min_arguments = 1, .max_arguments = 2};
+        .command = self, .flags = flags, .n_flags = COUNT_OF(flags), .options = &p, .min_arguments = 1, .max_arguments = 2};
     int code = cli_parse(&spec, argc, argv, &arguments);
     if (code != CLI_GO)
         return code;

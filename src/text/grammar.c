@@ -261,11 +261,12 @@ static void show(struct grammar_state *s, const struct gmask *m)
 {
     const struct grammar_vocab *v = s->g->vocab;
     size_t bytes = v->n_words * sizeof *s->mask;
-    if (m && m->plain)
-        memcpy(s->mask, v->plain, bytes);
+    const uint64_t *base = m && m->bits ? m->bits : m && m->plain ? v->plain[m->plain] : NULL;
+    if (base)
+        memcpy(s->mask, base, bytes);
     else
         memset(s->mask, 0, bytes);
-    for (uint32_t i = 0; m && i < m->n; i++)
+    for (uint32_t i = 0; m && m->ids && i < m->n; i++)
         s->mask[m->ids[i] / 64] |= UINT64_C(1) << (m->ids[i] % 64);
     for (size_t i = 0; i < v->n_words && may_end(s); i++)
         s->mask[i] |= v->ends[i];

@@ -1,5 +1,5 @@
 /* grammar_mask.c: which tokens may come next: the vocabulary's trie walked along the automaton, once per config. What is kept is a list of
- * ids, with one bit for "and all the plain ones", so that a mask of a free string costs some hundred ids and not a bitmap. */
+ * ids, with "and all plain ones of up to k characters", so that a mask of a free string costs some hundred ids and not a bitmap. */
 #include <stdlib.h>
 
 #include "base/size.h"
@@ -29,27 +29,40 @@ static const struct sequence {
     {4, {0xf4, 0x80, 0x80, 0x80}, {0xf4, 0x8f, 0xbf, 0xbf}},
 };
 
-/* Does every character of the sequence lead from `at` back to `home`? One byte of each class is enough. */
-static bool comes_home(struct gruntime *r, uint32_t home, uint32_t at, const struct sequence *s, unsigned i)
+/* Where every character of the sequence leads from `at`: into *target if that is not known yet. False: not all to the same place. CFG_DEAD is
+ * a place, too. One byte of each class is enough. */
+static bool all_to(struct gruntime *r, uint32_t at, const struct sequence *s, unsigned i, uint32_t *target)
 {
-    if (i == s->n)
-        return grun_canon(r, at) == home;
+    if (i == s->n || at == CFG_DEAD) {
+        *target = *target == CFG_UNKNOWN ? at : *target;
+        return *target == at;
+    }
     for (unsigned b = s->lo[i]; b <= s->hi[i]; b++) {
         if (b > s->lo[i] && r->a->class_of[b] == r->a->class_of[b - 1])
             continue;
-        uint32_t next = grun_step(r, at, (uint8_t)b);
-        if (next == CFG_DEAD || !comes_home(r, home, next, s, i + 1))
+        if (!all_to(r, grun_step(r, at, (uint8_t)b), s, i + 1, target))
             return false;
     }
     return true;
 }
 
-static bool takes_plain_text(struct gruntime *r, uint32_t config)
+/* How many plain characters, whichever they are, are allowed from here: up to PLAIN_CHARS_MAX, which stands for any number that a plain token
+ * has. 0: none, or it matters which. */
+static uint32_t plain_from(struct gruntime *r, uint32_t config)
 {
-    for (size_t i = 0; i < COUNT_OF(sequences); i++)
-        if (!comes_home(r, config, config, &sequences[i], 0))
-            return false;
-    return true;
+    uint32_t at = config;
+    for (uint32_t n = 0; n < PLAIN_CHARS_MAX; n++) {
+        uint32_t next = CFG_UNKNOWN;
+        for (size_t i = 0; i < COUNT_OF(sequences); i++)
+            if (!all_to(r, at, &sequences[i], 0, &next))
+                return 0;
+        if (next == CFG_DEAD)
+            return n;
+        if (grun_canon(r, next) == grun_canon(r, at))
+            return PLAIN_CHARS_MAX;
+        at = next;
+    }
+    return PLAIN_CHARS_MAX;
 }
 
 /* ---- the walk ---- */
@@ -82,17 +95,14 @@ static bool walk(struct grammar *g, uint32_t config, const struct trie *t, uint3
 
 static void forget_masks(struct gruntime *r)
 {
-    for (uint32_t i = 0; i < r->n_masks; i++)
-        free(r->masks[i].ids);
+    grun_free_masks(r);
     for (uint32_t i = 0; i < r->n_configs; i++)
         r->configs[i].mask = G_NONE;
-    r->n_masks = 0;
-    r->mask_bytes = 0;
 }
 
-static const struct gmask *keep(struct gruntime *r, uint32_t config, const uint32_t *ids, uint32_t n, bool plain)
+/* Room for one more of `bytes` bytes; what is kept goes first if it is too much. */
+static struct gmask *add_mask(struct gruntime *r, uint32_t config, size_t bytes)
 {
-    size_t bytes = (size_t)n * sizeof *ids + sizeof(struct gmask);
     if (r->mask_bytes + bytes > MASK_BYTES_MAX)
         forget_masks(r);
     if (r->n_masks == r->cap_masks) {
@@ -103,15 +113,36 @@ static const struct gmask *keep(struct gruntime *r, uint32_t config, const uint3
         r->masks = v;
         r->cap_masks = cap;
     }
-    uint32_t *copy = malloc(n ? n * sizeof *ids : 1);
-    if (!copy)
+    void *p = malloc(bytes);
+    if (!p)
         return NULL;
-    if (n)
-        memcpy(copy, ids, n * sizeof *ids);
     r->mask_bytes += bytes;
     r->configs[config].mask = r->n_masks;
-    r->masks[r->n_masks] = (struct gmask){copy, n, plain};
+    r->masks[r->n_masks] = (struct gmask){.ids = p};
     return &r->masks[r->n_masks++];
+}
+
+static const struct gmask *keep(struct grammar *g, uint32_t config, uint32_t n, uint32_t plain)
+{
+    size_t list = ((size_t)n + 1) * sizeof *g->ids, map = (size_t)g->vocab->n_words * sizeof(uint64_t);
+    struct gmask *m = add_mask(&g->run, config, MIN_OF(list, map));
+    if (!m)
+        return NULL;
+    m->n = n;
+    m->plain = plain;
+    if (list <= map) {
+        memcpy(m->ids, g->ids, (size_t)n * sizeof *g->ids);
+        return m;
+    }
+    m->bits = (uint64_t *)(void *)m->ids;
+    m->ids = NULL;
+    if (plain)
+        memcpy(m->bits, g->vocab->plain[plain], map);
+    else
+        memset(m->bits, 0, map);
+    for (uint32_t i = 0; i < n; i++)
+        m->bits[g->ids[i] / 64] |= UINT64_C(1) << (g->ids[i] % 64);
+    return m;
 }
 
 const struct gmask *grammar__mask_of(struct grammar *g, uint32_t config)
@@ -123,10 +154,10 @@ const struct gmask *grammar__mask_of(struct grammar *g, uint32_t config)
         return NULL;
     if (r->configs[canon].mask != G_NONE)
         return &r->masks[r->configs[canon].mask];
-    bool plain = takes_plain_text(r, canon);
-    if (!walk(g, canon, plain ? &g->vocab->rest : &g->vocab->all, &n))
+    uint32_t plain = plain_from(r, canon);
+    if (r->nomem || !walk(g, canon, plain ? &g->vocab->rest : &g->vocab->all, &n))
         return NULL;
-    return keep(r, canon, g->ids, n, plain);
+    return keep(g, canon, n, plain);
 }
 
 /* ---- the shortest text ---- */

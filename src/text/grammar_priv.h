@@ -258,11 +258,13 @@ struct gconfig {
     bool can_end;
 };
 
-/* Allowed tokens of a config: the vocabulary's plain tokens, if `plain`, and the listed ones. */
+/* Allowed tokens of a config: the vocabulary's plain tokens of up to `plain` characters, and the listed ones; or, where the list would be
+ * longer than it, a bitmap. */
 struct gmask {
     uint32_t *ids;
+    uint64_t *bits; /* [n_words] or NULL */
     uint32_t n;
-    bool plain;
+    uint32_t plain;
 };
 
 struct ghash {
@@ -297,7 +299,8 @@ struct gruntime {
 
 int grun_init(struct gruntime *r, const struct automaton *a, uint32_t max_tops, uint32_t clamp) MUST_CHECK;
 void grun_release(struct gruntime *r);
-uint32_t grun_start(struct gruntime *r); /* the config before the first byte; CFG_DEAD and nomem */
+void grun_free_masks(struct gruntime *r); /* configs still point to them */
+uint32_t grun_start(struct gruntime *r);  /* the config before the first byte; CFG_DEAD and nomem */
 /* The config behind a byte; CFG_DEAD: not allowed here, too many stacks, or nomem (then set, and not remembered). */
 uint32_t grun_step(struct gruntime *r, uint32_t config, uint8_t byte);
 uint32_t grun_canon(struct gruntime *r, uint32_t config);
@@ -321,14 +324,17 @@ struct trie {
     uint32_t n;
 };
 
+#define PLAIN_CHARS_MAX 32u
+
 struct grammar_vocab {
     const struct tokenizer *tokenizer;
     uint32_t n_tok, n_words;
     uint32_t max_bytes;    /* of a token */
     struct trie all, rest; /* rest: without the plain ones */
     int32_t *same;         /* [n_tok] the next token of the same bytes, or TOKEN_NONE */
-    uint64_t *plain;       /* tokens of whole characters that stand for themselves in a JSON string */
-    uint64_t *ends;        /* end-of-generation tokens */
+    uint64_t *plain[PLAIN_CHARS_MAX +
+                    1]; /* [k]: tokens of 1 to k characters that stand for themselves in a JSON string; [0] unused */
+    uint64_t *ends;     /* end-of-generation tokens */
 };
 
 /* ---- a grammar: grammar.c, grammar_mask.c ---- */

@@ -427,17 +427,19 @@ int grun_init(struct gruntime *r, const struct automaton *a, uint32_t max_tops, 
     return -1;
 }
 
-static void free_masks(struct gruntime *r)
+void grun_free_masks(struct gruntime *r)
 {
-    for (uint32_t i = 0; i < r->n_masks; i++)
+    for (uint32_t i = 0; i < r->n_masks; i++) {
         free(r->masks[i].ids);
+        free(r->masks[i].bits);
+    }
     r->n_masks = 0;
     r->mask_bytes = 0;
 }
 
 void grun_release(struct gruntime *r)
 {
-    free_masks(r);
+    grun_free_masks(r);
     free(r->frames);
     free(r->tops);
     free(r->configs);

@@ -1,7 +1,7 @@
 /* grammar_vocab.c: a vocabulary as tries in preorder, one array walked from front to back: a dead end skips its subtree by one jump.
  *
- * Plain tokens are whole characters that stand for themselves inside a JSON string. Where a grammar takes any such text and stays where it is
- * (a free string), they are all allowed, and only the trie of the others is walked. */
+ * Plain tokens are whole characters that stand for themselves inside a JSON string, by their number. Where a grammar does not tell such characters
+ * apart (in a free or counted string), all of up to so many are allowed, and only the trie of the other tokens is walked. */
 #include <stdlib.h>
 
 #include "base/size.h"
@@ -24,15 +24,17 @@ static int by_bytes(const void *x, const void *y)
     return a->id < b->id ? -1 : 1;
 }
 
-static bool is_plain(struct str s)
+/* How many characters, if all of them stand for themselves in a JSON string and they are few enough; else 0. */
+static uint32_t plain_chars(struct str s)
 {
-    for (size_t i = 0, n; i < s.n; i += n) {
+    uint32_t chars = 0;
+    for (size_t i = 0, n; i < s.n; i += n, chars++) {
         unsigned char c = (unsigned char)s.p[i];
         n = str_utf8_at(s, i);
         if (!n || c < 0x20 || c == '"' || c == '\\')
-            return false;
+            return 0;
     }
-    return true;
+    return chars <= PLAIN_CHARS_MAX ? chars : 0;
 }
 
 static bool bit(const uint64_t *m, int32_t i)
@@ -111,11 +113,20 @@ static size_t collect(struct grammar_vocab *v, struct entry *e)
         } else if (bytes.n && bytes.n <= UINT16_MAX) {
             e[n++] = (struct entry){bytes, (int32_t)i};
             v->max_bytes = MAX_OF(v->max_bytes, (uint32_t)bytes.n);
-            if (is_plain(bytes))
-                set_bit(v->plain, (int32_t)i);
+            uint32_t chars = plain_chars(bytes);
+            for (uint32_t k = chars; chars && k <= PLAIN_CHARS_MAX; k++)
+                set_bit(v->plain[k], (int32_t)i);
         }
     }
     return n;
+}
+
+static bool make_plain(struct grammar_vocab *v)
+{
+    uint64_t *bits = calloc((size_t)v->n_words * PLAIN_CHARS_MAX + 1, sizeof *bits);
+    for (uint32_t k = 1; bits && k <= PLAIN_CHARS_MAX; k++)
+        v->plain[k] = bits + (size_t)(k - 1) * v->n_words;
+    return bits != NULL;
 }
 
 int grammar_vocab_create(const struct tokenizer *t, uint32_t n_ids, struct grammar_vocab **out, struct error *err)
@@ -129,16 +140,15 @@ int grammar_vocab_create(const struct tokenizer *t, uint32_t n_ids, struct gramm
         v->n_tok = n_ids;
         v->n_words = (v->n_tok + 63) / 64;
         v->same = calloc(n_tok + 1, sizeof *v->same);
-        v->plain = calloc(v->n_words + 1, sizeof *v->plain);
         v->ends = calloc(v->n_words + 1, sizeof *v->ends);
-        ok = v->same && v->plain && v->ends;
+        ok = v->same && v->ends && make_plain(v);
     }
     if (ok) {
         n = collect(v, e);
         if (n)
             qsort(e, n, sizeof *e, by_bytes);
-        ok =
-            make_trie(&v->all, e, n, NULL, v->max_bytes, v->same) && make_trie(&v->rest, e, n, v->plain, v->max_bytes, v->same);
+        ok = make_trie(&v->all, e, n, NULL, v->max_bytes, v->same) &&
+             make_trie(&v->rest, e, n, v->plain[PLAIN_CHARS_MAX], v->max_bytes, v->same);
     }
     free(e);
     if (!ok) {
@@ -156,7 +166,7 @@ void grammar_vocab_destroy(struct grammar_vocab *v)
     free(v->all.nodes);
     free(v->rest.nodes);
     free(v->same);
-    free(v->plain);
+    free(v->plain[1]); /* one block */
     free(v->ends);
     free(v);
 }

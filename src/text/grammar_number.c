@@ -118,7 +118,7 @@ static bool may_end(const struct range *r, unsigned at, bool low, bool high)
 
 static void draw_fraction(struct range *r, uint32_t from, bool low, bool high)
 {
-    uint32_t now[2][2] = {{0}}, next[2][2];
+    uint32_t now[2][2] = {{0}}, next[2][2] = {{0}};
     bool live[2][2] = {{false}}, more[2][2];
     now[low][high] = gb_z(r->b, from, ".");
     live[low][high] = true;

@@ -282,13 +282,14 @@ static uint32_t hash_tops(const struct gtop *t, uint32_t n, bool can_end)
 static uint32_t config_hash(const struct gruntime *r, uint32_t i)
 {
     const struct gconfig *c = &r->configs[i];
-    return hash_tops(r->tops + c->first, c->n, c->can_end);
+    return hash_tops(c->n ? r->tops + c->first : NULL, c->n, c->can_end);
 }
 static bool config_same(const struct gruntime *r, uint32_t i, const void *key)
 {
     const struct gconfig *c = &r->configs[i];
     const struct config_key *k = key;
-    return c->n == k->n && c->can_end == k->can_end && memcmp(r->tops + c->first, k->tops, k->n * sizeof *k->tops) == 0;
+    return c->n == k->n && c->can_end == k->can_end &&
+           (!c->n || memcmp(r->tops + c->first, k->tops, k->n * sizeof *k->tops) == 0);
 }
 
 static int by_top(const void *x, const void *y)

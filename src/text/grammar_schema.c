@@ -100,6 +100,8 @@ static void check_keywords(struct schema *s, yyjson_val *v)
 {
     size_t i, n;
     yyjson_val *k, *e;
+    if (!yyjson_obj_size(v))
+        return;
     yyjson_obj_foreach(v, i, n, k, e)
     {
         struct str key = json_str(k);
@@ -125,6 +127,8 @@ static bool says_something(const struct spart *p)
 {
     size_t i, n;
     yyjson_val *k, *e;
+    if (!yyjson_obj_size(p->v))
+        return false;
     yyjson_obj_foreach(p->v, i, n, k, e)
     {
         struct str key = json_str(k);

@@ -64,6 +64,8 @@ static void read_properties(struct object *o)
             schema__fail(s, "properties", "must be an object of schemas");
             return;
         }
+        if (!yyjson_obj_size(props))
+            continue;
         yyjson_obj_foreach(props, k, n, key, e)
         {
             struct str name = json_str(key);

@@ -319,14 +319,14 @@ static uint32_t put_value(struct schema *s, uint32_t from, yyjson_val *v)
         return gb_z(b, from, yyjson_is_null(v) ? "null" : yyjson_is_true(v) ? "true" : "false");
     bool object = yyjson_is_obj(v);
     from = gjson_put(&s->j, gb_z(b, from, object ? "{" : "["), GJSON_WS);
-    if (object) {
+    if (object && yyjson_obj_size(v)) {
         yyjson_obj_foreach(v, i, n, k, e)
         {
             from = i ? gjson_put(&s->j, gb_z(b, from, ","), GJSON_WS) : from;
             from = gjson_put(&s->j, gb_z(b, gjson_put_str(&s->j, from, json_str(k)), ":"), GJSON_WS);
             from = put_value(s, from, e);
         }
-    } else {
+    } else if (!object) {
         yyjson_arr_foreach(v, i, n, e)
         {
             from = i ? gjson_put(&s->j, gb_z(b, from, ","), GJSON_WS) : from;

@@ -1,7 +1,7 @@
 /* llm_logits: the forward pass alone, without the engine: for comparison with other implementations and for raw speed.
  *
  *   bench_llm_logits MODEL.gguf logits OUT THREADS CHUNK ID...  f32[n][n_vocab] logits of every position, teacher-forced
- *       (an argument --lora FILE.gguf before the ids: with that adapter)
+ *       (an argument --lora FILE.gguf before the ids: with that adapter; --quantize TYPE: float weights are packed so)
  *   bench_llm_logits MODEL.gguf greedy N THREADS TEXT           N greedy tokens behind TEXT (control tokens are recognised), tokens/s
  *   bench_llm_logits MODEL.gguf tokens FILE SPECIAL             the ids of each text of FILE (texts end in a NUL byte), a line each */
 #include <stdio.h>
@@ -32,7 +32,8 @@ static void die(const struct error *err)
     exit(1);
 }
 
-static void rig_open(struct rig *r, const char *path, unsigned threads)
+/* `path`: a GGUF file, or the config.json of a Hugging Face folder. `quantize`: NULL, or a name of quant_mix.h. */
+static void rig_open(struct rig *r, const char *path, unsigned threads, const char *quantize)
 {
     struct error err = {0};
     struct model_desc *d;
@@ -40,8 +41,11 @@ static void rig_open(struct rig *r, const char *path, unsigned threads)
     const char *slash = strrchr(path, '/');
     snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
     int fd = -1;
-    if (os_dir_open(dir, &fd, &err) < 0 || model_desc_open(fd, slash ? slash + 1 : path, &d, &err) < 0 ||
-        tokenizer_create(&d->tokenizer, &r->tokenizer, &err) < 0 || team_create(threads, "logits", &r->team, &err) < 0 ||
+    const char *file = slash ? slash + 1 : path;
+    if (os_dir_open(dir, &fd, &err) < 0 || model_desc_open(fd, strcmp(file, "config.json") == 0 ? "." : file, &d, &err) < 0)
+        die(&err);
+    d->quantize = quantize && quant_mix_parse(str_of(quantize), &d->mix);
+    if (tokenizer_create(&d->tokenizer, &r->tokenizer, &err) < 0 || team_create(threads, "logits", &r->team, &err) < 0 ||
         llm_model_create(d, kernels_best(), r->team, NULL, "model", &r->model, &err) < 0)
         die(&err);
     os_close(fd);
@@ -152,21 +156,22 @@ int main(int argc, char **argv)
 {
     struct rig r = {0};
     if (argc >= 7 && strcmp(argv[2], "logits") == 0) {
-        int from = argc > 8 && strcmp(argv[6], "--lora") == 0 ? 8 : 6;
+        bool lora = argc > 8 && strcmp(argv[6], "--lora") == 0, quantize = argc > 8 && strcmp(argv[6], "--quantize") == 0;
+        int from = lora || quantize ? 8 : 6;
         uint32_t n = (uint32_t)(argc - from);
         int32_t *ids = calloc(n, sizeof *ids);
         for (uint32_t i = 0; ids && i < n; i++)
             ids[i] = atoi(argv[from + (int)i]);
-        rig_open(&r, argv[1], (unsigned)atoi(argv[4]));
-        if (from == 8)
+        rig_open(&r, argv[1], (unsigned)atoi(argv[4]), quantize ? argv[7] : NULL);
+        if (lora)
             rig_adapt(&r, argv[7]);
         write_logits(&r, argv[3], (uint32_t)atoi(argv[5]), ids, n);
         free(ids);
     } else if (argc == 6 && strcmp(argv[2], "greedy") == 0) {
-        rig_open(&r, argv[1], (unsigned)atoi(argv[4]));
+        rig_open(&r, argv[1], (unsigned)atoi(argv[4]), NULL);
         greedy(&r, (uint32_t)atoi(argv[3]), argv[5]);
     } else if (argc == 5 && strcmp(argv[2], "tokens") == 0) {
-        rig_open(&r, argv[1], 1);
+        rig_open(&r, argv[1], 1, NULL);
         print_tokens(&r, argv[3], atoi(argv[4]) != 0);
     } else {
         fprintf(stderr, "usage: see the top of bench/llm_logits.c\n");

@@ -122,8 +122,34 @@ static void test_by_hand(void **state)
     (void)state;
 }
 
+/* Phi-3's markers take the white space behind them; ids as llama.cpp (node-llama-cpp 3.21.1) gives them for the same file. */
+static void test_phi3_markers(void **state)
+{
+    static const struct {
+        const char *text;
+        int32_t ids[16];
+        size_t n;
+    } rows[] = {{"<|user|>\n  hello<|end|>\n<|assistant|>\n\n the cat",
+                 {6, 264, 339, 276, 276, 279, 7, 4, 340, 264, 267, 265, 284},
+                 13},
+                {"<s> <|endoftext|>  a</s> b", {1, 264, 264, 3, 264, 264, 342, 2, 264, 266}, 10},
+                {"x <|system|> y", {264, 288, 264, 5, 264, 289}, 6}};
+    struct tokenizer *t = open_tokenizer("phi3.gguf");
+    for (size_t i = 0; i < 3; i++) {
+        struct text_span span = {str_of(rows[i].text), true};
+        struct token_list l = {0};
+        assert_int_equal(0, tokenizer_encode(t, &span, 1, false, 0, &l, NULL));
+        assert_int_equal(rows[i].n, l.n);
+        assert_memory_equal(rows[i].ids, l.v, l.n * sizeof *l.v);
+        token_list_release(&l);
+    }
+    tokenizer_destroy(t);
+    (void)state;
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_llama_cpp), cmocka_unit_test(test_by_hand)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_as_llama_cpp), cmocka_unit_test(test_phi3_markers),
+                                       cmocka_unit_test(test_by_hand)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,6 +210,37 @@ static int read_normalizer(const struct gguf *g, struct model_desc *d, struct er
     return 0;
 }
 
+static bool name_has(struct str name, const char *part)
+{
+    size_t n = strlen(part);
+    for (size_t i = 0; i + n <= name.n; i++)
+        if (str_ieqz((struct str){name.p + i, n}, part))
+            return true;
+    return false;
+}
+
+/* GGUF has no place for the flags of added tokens. Phi-3's, whose markers take the white space behind them, are known by the model's name, as
+ * in llama.cpp. */
+static int read_flags(const struct gguf *g, struct model_desc *d, const int32_t *types, struct error *err)
+{
+    static const char *const plain[] = {"<unk>", "<s>", "<|endoftext|>", NULL};
+    struct tokenizer_spec *s = &d->tokenizer;
+    struct str name = {0};
+    gguf_get_str(g, "general.name", &name);
+    if (!name_has(name, "phi-3") && !name_has(name, "phi3"))
+        return 0;
+    uint8_t *flags = arena_array(&d->arena, s->n_tokens, sizeof *flags);
+    if (!flags)
+        return nomem(err);
+    for (size_t i = 0; i < s->n_tokens; i++) {
+        bool special = types[i] == TOKEN_CONTROL || types[i] == TOKEN_USER_DEFINED || types[i] == TOKEN_UNKNOWN;
+        if ((special && !one_of(s->tokens[i], plain)) || str_eqz(s->tokens[i], "</s>"))
+            flags[i] = TOKEN_FLAG_RSTRIP;
+    }
+    s->flags = flags;
+    return 0;
+}
+
 int desc__gguf_tokenizer(const struct gguf *g, struct model_desc *d, struct error *err)
 {
     struct tokenizer_spec *s = &d->tokenizer;
@@ -242,7 +273,8 @@ int desc__gguf_tokenizer(const struct gguf *g, struct model_desc *d, struct erro
     gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &s->add_space_prefix);
     gguf_get_str(g, "tokenizer.chat_template", &d->chat_template);
     gguf_get_str(g, "tokenizer.chat_template.tool_use", &d->chat_template_tools);
-    return desc__tokenizer_finish(d, types, err);
+    rc = desc__tokenizer_finish(d, types, err);
+    return rc < 0 ? rc : read_flags(g, d, types, err);
 }
 
 /* ---- end of generation ---- */

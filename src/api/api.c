@@ -88,6 +88,11 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
         call->match.id = ROUTE_GRPC_NONE;
         return error_set(err, STATUS_UNIMPLEMENTED, "there is no method \"%.*s\" here", STR_ARG(r->path));
     }
+    if (l->api->o.gateway && !call->is_grpc && l->surface == API_HTTP && rc != STATUS_NOMEM) {
+        rc = api__proxy_head(l->api, r, call, rc, err);
+        if (rc == 0 && (call->target.route || call->undecided))
+            return 0;
+    }
     if (rc < 0)
         return rc;
     r->log_model = call->match.model;
@@ -107,14 +112,15 @@ static void on_request(void *ctx, struct http_request *r)
 {
     struct api_listener *l = ctx;
     struct api_call *call = r->user;
-    ASSERT(call && handlers[call->match.id]);
+    ASSERT(call && (handlers[call->match.id] || call->match.id == ROUTE_PROXY));
     call->times.received_ns = r->received_ns;
     if (atomic_load_explicit(&l->api->phase, memory_order_acquire) == API_CLOSED && call->match.id != ROUTE_LIVE) {
         call->status = STATUS_UNAVAILABLE;
         http_reply_error(r, STATUS_UNAVAILABLE, "the server is stopping; ask another one", 1);
         return;
     }
-    handlers[call->match.id](l->api, r, call);
+    if (!api__proxy_body(l->api, r, call))
+        handlers[call->match.id](l->api, r, call);
 }
 
 static const char *on_error(void *ctx, struct http_request *r, int status, const char *text, struct buf *body)
@@ -204,6 +210,7 @@ static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
         write_record(l->api->o.access, r, call, now_ns);
     if (l->api->o.audit && (call->verdict > EDGE_ALLOWED || api__is_admin(call->match.id)))
         write_record(l->api->o.audit, r, call, now_ns);
+    api__proxy_over(l->api, call);
     edge_identity_unref(call->who);
     call->who = NULL;
     model_version_unref(call->version);

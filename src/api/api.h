@@ -34,6 +34,7 @@ struct api_options {
     struct logger *log;
     struct access_log *access; /* NULL: no access log */
     struct edge *edge;         /* who may do what */
+    struct gateway *gateway;   /* sends requests on; NULL: all are answered here */
     struct access_log *audit;  /* admin actions and refusals; NULL: not written */
     const char *const *open;   /* [n_open] names of routes that ask for nothing */
     size_t n_open;

@@ -6,6 +6,7 @@
 
 #include "api/api.h"
 #include "base/list.h"
+#include "gateway/gateway.h"
 #include "model/infer.h"
 #include "edge/edge.h"
 #include "obs/metrics.h"
@@ -81,6 +82,10 @@ struct api_call {
     const char *error_param;  /* what an error in OpenAI's shape names: the field, and its code; NULL: none */
     const char *error_code;
     struct infer_call *infer;      /* while an inference is under way */
+    struct gateway_target target;  /* of a request that another server answers; taken by gateway_forward */
+    bool undecided, remote;        /* the body decides; it is with the gateway, and counted in flight */
+    int local;                     /* what our own table said of it, */
+    struct error local_error;      /* and why not */
     struct model_version *version; /* of an inference that was answered; held until the reply is written */
     struct grpc_call *grpc;        /* kserve_grpc_priv.h; of a gRPC call */
     struct grpc_stream *stream;    /* of one that streams */
@@ -117,6 +122,13 @@ void api__detokenize(struct api *a, struct http_request *r, struct api_call *cal
 void api__admin_reload(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_status(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_log_level(struct api *a, struct http_request *r, struct api_call *call);
+
+/* proxy.c. On the head: `local` is what route_match said. 0: go on (call->target or call->undecided may be set); else refuse with that. */
+int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call, int local, struct error *err) MUST_CHECK;
+/* With the body: true: the request is taken care of. */
+bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *call);
+/* The request is complete. */
+void api__proxy_over(struct api *a, struct api_call *call);
 
 /* The body of an error as OpenAI's clients expect it. `param` and `code` may be NULL. */
 void api__openai_error(struct buf *body, int http_status, const char *text, const char *param, const char *code);

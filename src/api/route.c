@@ -121,6 +121,7 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_GRPC_HEALTH_CHECK] = "grpc_health_check",
     [ROUTE_GRPC_HEALTH_WATCH] = "grpc_health_watch",
     [ROUTE_GRPC_REFLECTION] = "grpc_reflection",
+    [ROUTE_PROXY] = "proxy",
 };
 
 /* Probes are open unless `auth.open` says otherwise; what shows or changes all models at once is for those who may see them all. */
@@ -170,6 +171,7 @@ static const struct edge_need needs[ROUTE_COUNT] = {
     [ROUTE_GRPC_HEALTH_CHECK] = {.scope = EDGE_READ},
     [ROUTE_GRPC_HEALTH_WATCH] = {.scope = EDGE_READ},
     [ROUTE_GRPC_REFLECTION] = {.scope = EDGE_READ},
+    [ROUTE_PROXY] = {.scope = EDGE_INFER},
 };
 
 struct edge_need route_need(enum route_id id)

@@ -62,6 +62,7 @@ enum route_id {
     ROUTE_GRPC_HEALTH_CHECK,
     ROUTE_GRPC_HEALTH_WATCH,
     ROUTE_GRPC_REFLECTION,
+    ROUTE_PROXY, /* no pattern: a path that only another server knows */
     ROUTE_COUNT,
 };
 

@@ -32,14 +32,14 @@ static void flush(struct loop_task *task)
 
 struct api_turn *api__turn(struct loop *loop)
 {
-    struct api_turn *t = loop_local(loop);
+    struct api_turn *t = loop_local(loop, LOOP_SLOT_INFER);
     if (t)
         return t;
     t = calloc(1, sizeof *t);
     if (!t)
         return NULL;
     *t = (struct api_turn){.waker = {burst_begin, burst_end}, .flush.run = flush, .loop = loop};
-    loop_set_local(loop, t, free);
+    loop_set_local(loop, LOOP_SLOT_INFER, t, free);
     return t;
 }
 

@@ -28,6 +28,8 @@ static const struct {
     [-STATUS_DEADLINE] = {504, 4, "deadline"},
     [-STATUS_NOMEM] = {503, 8, "out_of_memory"},
     [-STATUS_IO] = {500, 13, "io"},
+    [-STATUS_UPSTREAM] = {502, 14, "upstream"},
+    [-STATUS_LOOP] = {508, 13, "loop"},
 };
 
 static int index_of(int status)

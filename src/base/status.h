@@ -28,8 +28,10 @@ enum status {
     STATUS_DEADLINE = -19,          /* the request's deadline passed or cannot be met (504) */
     STATUS_NOMEM = -20,             /* no memory for this request (503) */
     STATUS_IO = -21,                /* a system call failed; the text says which and why (500) */
+    STATUS_UPSTREAM = -22,          /* a server behind this one failed: no connection, a broken or a malformed answer (502) */
+    STATUS_LOOP = -23,              /* a request came back to a gateway that had sent it on (508) */
 };
-#define STATUS_COUNT 22
+#define STATUS_COUNT 24
 
 /* The HTTP status code for `status` (200 for STATUS_OK; 500 for a code outside the set). Any thread. */
 int status_http(int status);

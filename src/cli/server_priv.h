@@ -14,6 +14,7 @@
 #include "os/thread.h"
 
 struct edge;
+struct gateway;
 
 struct server {
     struct server_options o;
@@ -39,6 +40,7 @@ struct server {
     struct engine *engines[CLI_ENGINES_MAX];
     bool engines_open;
     struct registry *registry;
+    struct gateway *gateway; /* NULL: no routes */
     struct api *api;
     struct http_server *listeners[3]; /* http, metrics, admin; NULL where off */
 

@@ -8,6 +8,7 @@
 #include "cli/from_config.h"
 #include "cli/server_priv.h"
 #include "conf/options.h"
+#include "gateway/gateway.h"
 #include "os/clock.h"
 
 struct report {
@@ -36,6 +37,18 @@ static void apply(struct server *s)
     api_set_compat(s->api, (unsigned)c->metrics.compat);
 }
 
+/* Pools and routes are swapped whole. A server that began without any has nobody to give them to. */
+static int reload_gateway(struct server *s, const struct config *fresh, struct report *r, struct error *err)
+{
+    if (!s->gateway && !fresh->gateway.n_routes)
+        return 0;
+    struct buf *out = s->gateway ? &r->applied : &r->restart;
+    if (out->n)
+        buf_append_c(out, ',');
+    buf_append_z(out, "\"upstreams\",\"routes\"");
+    return s->gateway ? gateway_reload(s->gateway, &fresh->gateway, err) : 0;
+}
+
 static int replace(struct server *s, struct report *r, struct error *err)
 {
     struct config *fresh = calloc(1, sizeof *fresh);
@@ -45,6 +58,8 @@ static int replace(struct server *s, struct report *r, struct error *err)
         return rc;
     }
     rc = config_reconcile(fresh, s->config, note_row, r, err);
+    if (rc >= 0)
+        rc = reload_gateway(s, fresh, r, err);
     if (rc < 0) {
         config_release(fresh);
         free(fresh);

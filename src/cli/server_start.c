@@ -11,6 +11,7 @@
 #include "cli/server_priv.h"
 #include "cli/trim.h"
 #include "edge/edge.h"
+#include "gateway/gateway.h"
 #include "model/registry.h"
 #include "net/tls.h"
 #include "obs/access_log.h"
@@ -178,9 +179,24 @@ static void append_status(void *ctx, struct buf *out)
     buf_append_json_str(out, str_of(INFERD_VERSION));
     buf_append_z(out, ",\"build_id\":");
     buf_append_json_str(out, str_of(os_build_id()));
+    if (s->gateway) {
+        buf_append_c(out, ',');
+        gateway_status(s->gateway, out);
+    }
     buf_printf(out, ",\"uptime_s\":%.3f,\"rss_bytes\":%llu,\"compute_threads\":%u,\"connections\":%llu",
                (double)(os_monotonic_ns() - s->started_ns) * 1e-9, (unsigned long long)os_process_rss_bytes(),
                s->compute_threads, (unsigned long long)(s->listeners[0] ? http_server_connections(s->listeners[0]) : 0));
+}
+
+static int start_gateway(struct server *s, struct error *err)
+{
+    struct gateway_options o = {
+        .config = &s->config->gateway,
+        .zone = s->config->zone,
+        .metrics = s->metrics,
+        .log = s->log,
+    };
+    return s->config->gateway.n_routes ? gateway_create(&o, &s->gateway, err) : 0;
 }
 
 static uint32_t decode_threads(const struct config *c)
@@ -200,6 +216,7 @@ static int start_api(struct server *s, struct error *err)
         .version = INFERD_VERSION,
         .decode_threads = decode_threads(s->config),
         .edge = s->edge,
+        .gateway = s->gateway,
         .audit = s->audit,
         .open = s->config->auth.open.v,
         .n_open = s->config->auth.open.n,
@@ -343,6 +360,8 @@ int server__start(struct server *s, struct error *err)
     if (rc == 0)
         rc = start_registry(s, err);
     if (rc == 0)
+        rc = start_gateway(s, err);
+    if (rc == 0)
         rc = start_api(s, err);
     if (rc == 0)
         rc = start_listeners(s, err);
@@ -369,12 +388,15 @@ void server__release(struct server *s)
     for (int i = 0; i < 3; i++) /* what the pool handed back is submitted, too */
         if (s->listeners[i])
             http_server_sync(s->listeners[i]);
+    if (s->gateway)
+        gateway_close(s->gateway);
     if (s->api)
         api_cancel_generations(s->api); /* they hold their models; their ends go out through the loops */
     registry_destroy(s->registry);
     for (int i = 0; i < 3; i++)
         http_server_stop(s->listeners[i]);
     api_destroy(s->api);
+    gateway_destroy(s->gateway);
     if (s->engines_open)
         cli_engines_close(s->engines);
     access_log_destroy(s->access);

@@ -379,6 +379,34 @@ static int unknown_key(struct file *f, const char *path, const struct node *n)
                       suggest_text(&s, hint, sizeof hint));
 }
 
+/* Every scalar below. */
+static int expand_all(struct file *f, struct node *n)
+{
+    int rc = n->kind == NODE_SCALAR ? expand(f, n->line, &n->text) : 0;
+    for (struct node *i = n->first; i && rc == 0; i = i->next)
+        rc = expand_all(f, i);
+    return rc;
+}
+
+/* The two sections that are lists of maps. */
+static int apply_gateway(struct file *f, struct node *root)
+{
+    struct node *upstreams = node_get(root, "upstreams"), *routes = node_get(root, "routes");
+    if (upstreams && node_is_null(upstreams))
+        upstreams = NULL;
+    if (routes && node_is_null(routes))
+        routes = NULL;
+    int rc = upstreams ? expand_all(f, upstreams) : 0;
+    if (rc == 0 && routes)
+        rc = expand_all(f, routes);
+    return rc ? rc : gateway_config_read(upstreams, routes, f->where, &f->c->arena, &f->c->gateway, f->err);
+}
+
+static bool is_gateway(const char *path)
+{
+    return strcmp(path, "upstreams") == 0 || strcmp(path, "routes") == 0;
+}
+
 static int apply_map(struct file *f, const char *prefix, const struct node *map)
 {
     int rc = 0;
@@ -386,7 +414,9 @@ static int apply_map(struct file *f, const char *prefix, const struct node *map)
         char path[192];
         int len = snprintf(path, sizeof path, "%s%s%.*s", prefix, *prefix ? "." : "", STR_ARG(n->key));
         const struct option *row = option_find((struct str){path, strlen(path)});
-        if (len >= (int)sizeof path)
+        if (is_gateway(path))
+            rc = 0; /* apply_gateway */
+        else if (len >= (int)sizeof path)
             rc = node_error(f->err, f->where, n->line, STATUS_INVALID, "a key is too long");
         else if (row)
             rc = apply_row(f, row, n);
@@ -418,6 +448,8 @@ int config_apply_yaml(struct config *c, struct str text, const char *where, cons
         rc = node_error(err, name, root->line, STATUS_INVALID, "the file must be a map of options");
     if (rc == 0)
         rc = apply_map(&f, "", root);
+    if (rc == 0)
+        rc = apply_gateway(&f, root);
     arena_release(&scratch);
     return rc;
 }

@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/str.h"
+#include "conf/gateway_config.h"
 
 struct option; /* conf/options.h */
 
@@ -120,6 +121,8 @@ struct config {
     } audit;
     bool insecure;
     const char *state_dir; /* "": none */
+    const char *zone;              /* "": none */
+    struct gateway_config gateway; /* `upstreams:` and `routes:`, from the file only */
 
     /* where each row's value came from */
     uint8_t source[CONFIG_OPTIONS_MAX];

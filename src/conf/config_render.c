@@ -189,4 +189,8 @@ void config_render_markdown(struct buf *out)
     buf_append_z(out, "\n## Short flags\n\n| flag | what it does |\n| --- | --- |\n");
     for (size_t i = 0; i < n_aliases; i++)
         buf_printf(out, "| `--%s` | %s |\n", aliases[i].flag, aliases[i].help);
+    buf_append_z(
+        out,
+        "\n# `upstreams` and `routes`\n\nLists of maps, in the file only; a reload swaps them. See docs/guide/gateway.md.\n");
+    gateway_config_render_markdown(out);
 }

@@ -65,6 +65,7 @@ struct http_request {
     /* set by handlers in on_headers or on_request */
     void (*on_gone)(struct http_request *r);
     void *user;                /* handler's own state */
+    void *taker;               /* state of whom the handler handed the request to */
     uint64_t body_limit_bytes; /* on_headers may lower or raise it from the server's default */
     const char *allow;         /* constant, for the Allow header of a 405 reply; NULL: none */
     /* Added to the reply, whatever it turns out to be; they live as long as the request. */

@@ -38,7 +38,8 @@ void http_channel_close(struct http_channel *ch)
         return;
     ch->state = CHANNEL_CLOSED;
     ch->generation++;
-    ch->out = (struct str){0};
+    ch->out = ch->out_next = (struct str){0};
+    ch->paused = false;
     loop_fd_remove(ch->loop, &ch->watch);
     os_close(ch->watch.fd);
     ch->watch.fd = -1;
@@ -92,23 +93,45 @@ void http_channel_connect(struct http_channel *ch, const struct os_addr *addr)
         set_connected(ch);
 }
 
+static void watch(struct http_channel *ch)
+{
+    loop_fd_set(ch->loop, &ch->watch, (ch->paused ? 0u : LOOP_READ) | (ch->out.n ? LOOP_WRITE : 0u));
+}
+
+static void written(struct http_channel *ch, size_t n)
+{
+    size_t first = MIN_OF(n, ch->out.n);
+    ch->out.p += first;
+    ch->out.n -= first;
+    if (ch->out.n)
+        return;
+    ch->out = ch->out_next;
+    ch->out_next = (struct str){0};
+    ch->out.p += n - first;
+    ch->out.n -= n - first;
+}
+
 static void flush(struct http_channel *ch)
 {
     while (ch->out.n) {
-        struct os_iov v = {ch->out.p, ch->out.n};
-        ssize_t n = os_sock_write(ch->watch.fd, &v, 1);
-        if (n == STATUS_AGAIN) {
-            loop_fd_set(ch->loop, &ch->watch, LOOP_READ | LOOP_WRITE);
-            return;
-        }
+        struct os_iov v[2] = {{ch->out.p, ch->out.n}, {ch->out_next.p, ch->out_next.n}};
+        ssize_t n = os_sock_write(ch->watch.fd, v, ch->out_next.n ? 2 : 1);
+        if (n == STATUS_AGAIN)
+            break;
         if (n < 0) { /* an early answer may be waiting to be read; the end comes by itself */
-            ch->out = (struct str){0};
+            ch->out = ch->out_next = (struct str){0};
             break;
         }
-        ch->out.p += n;
-        ch->out.n -= (size_t)n;
+        written(ch, (size_t)n);
     }
-    loop_fd_set(ch->loop, &ch->watch, LOOP_READ);
+    watch(ch);
+}
+
+void http_channel_pause(struct http_channel *ch, bool paused)
+{
+    ch->paused = paused;
+    if (ch->state == CHANNEL_BUSY)
+        watch(ch);
 }
 
 static void begin_answer(struct http_channel *ch)
@@ -120,9 +143,15 @@ static void begin_answer(struct http_channel *ch)
 
 void http_channel_send(struct http_channel *ch, struct str request)
 {
-    ASSERT(ch->state == CHANNEL_IDLE);
+    http_channel_send_parts(ch, request, (struct str){0});
+}
+
+void http_channel_send_parts(struct http_channel *ch, struct str head, struct str body)
+{
+    ASSERT(ch->state == CHANNEL_IDLE && head.n);
     ch->state = CHANNEL_BUSY;
-    ch->out = request;
+    ch->out = head;
+    ch->out_next = body;
     ch->sent_ns = loop_update_now(ch->loop);
     ch->first_byte_ns = 0;
     begin_answer(ch);
@@ -135,7 +164,10 @@ static void answered(struct http_channel *ch)
     bool keep = ch->parser.keep_alive && ch->out.n == 0;
     int status = ch->parser.status;
     ch->state = CHANNEL_IDLE;
-    if (!keep)
+    ch->paused = false;
+    if (keep)
+        watch(ch);
+    else
         http_channel_close(ch);
     ch->done(ch, status);
 }
@@ -152,7 +184,11 @@ static void take(struct http_channel *ch, const char *data, size_t n)
         enum http1_event e = http1_read(&ch->parser, data + at, n - at, &used, &part);
         at += used;
         more = at < n || e == HTTP1_HEAD || e == HTTP1_BODY;
-        if (e == HTTP1_BODY) {
+        if (e == HTTP1_HEAD && ch->head && ch->parser.status / 100 != 1) {
+            ch->head(ch);
+            if (ch->generation != generation)
+                return;
+        } else if (e == HTTP1_BODY) {
             ch->body_bytes += part.n;
             if (ch->body)
                 ch->body(ch, part);
@@ -191,7 +227,7 @@ static bool read_once(struct http_channel *ch)
     if (!ch->first_byte_ns)
         ch->first_byte_ns = loop_update_now(ch->loop);
     take(ch, in, (size_t)n);
-    return ch->generation == generation && ch->state == CHANNEL_BUSY && (size_t)n == sizeof in;
+    return ch->generation == generation && ch->state == CHANNEL_BUSY && (size_t)n == sizeof in && !ch->paused;
 }
 
 static void channel_ready(struct loop_fd *w, uint32_t events)
@@ -208,6 +244,11 @@ static void channel_ready(struct loop_fd *w, uint32_t events)
     }
     if (events & LOOP_WRITE)
         flush(ch);
+    if (ch->paused && !(events & LOOP_DEAD)) { /* the peer's end is behind what has not been read yet */
+        if (events & LOOP_HANGUP)
+            loop_fd_set(ch->loop, w, w->interest | LOOP_NO_RDHUP);
+        return;
+    }
     if (events & (LOOP_READ | LOOP_HANGUP))
         for (int i = 0; i < READS_PER_EVENT && ch->generation == generation; i++)
             if (!read_once(ch))

@@ -1,7 +1,7 @@
 /* http_client.h: HTTP/1.1 clients, for the command line and the load generator.
  *
  * struct http_client   blocking, one connection kept alive, one call at a time: `inferd infer`, `inferd models`.
- * struct http_channel  one connection on an event loop, driven by callbacks: `inferd bench` holds thousands.
+ * struct http_channel  one connection on an event loop, driven by callbacks: `inferd bench` holds thousands, a gateway its upstreams.
  *
  * Both read answers with wire/http1.h (strict) and skip interim ones. TLS in the blocking one only; no
  * redirects, no proxies. */
@@ -83,6 +83,7 @@ struct http_channel {
     struct loop *loop;
     void *user;
     void (*connected)(struct http_channel *ch);
+    void (*head)(struct http_channel *ch);                            /* (optional) status and headers of the final answer are in */
     void (*body)(struct http_channel *ch, struct str part);           /* (optional) */
     void (*done)(struct http_channel *ch, int status);                /* the answer is complete */
     void (*failed)(struct http_channel *ch, const struct error *err); /* closed by then */
@@ -95,9 +96,10 @@ struct http_channel {
     /* private */
     struct loop_fd watch;
     struct arena arena;
-    struct str out;
-    uint32_t generation; /* changes when the connection is closed: callbacks may have done so */
+    struct str out, out_next; /* what is still to be written */
+    uint32_t generation;      /* changes when the connection is closed: callbacks may have done so */
     uint8_t state;
+    bool paused;
 };
 
 void http_channel_init(struct http_channel *ch, struct loop *loop);
@@ -107,6 +109,10 @@ void http_channel_release(struct http_channel *ch);
 void http_channel_connect(struct http_channel *ch, const struct os_addr *addr);
 /* Send these bytes (a whole request, http_target_request), borrowed until done() or failed(). One request at a time. */
 void http_channel_send(struct http_channel *ch, struct str request);
+/* The same, head and body where they lie. */
+void http_channel_send_parts(struct http_channel *ch, struct str head, struct str body);
+/* Stop reading the answer, and go on. What has been read already is still delivered: at most 16 KiB. */
+void http_channel_pause(struct http_channel *ch, bool paused);
 void http_channel_close(struct http_channel *ch); /* quietly; idempotent */
 bool http_channel_is_open(const struct http_channel *ch);
 

@@ -32,8 +32,10 @@ struct loop {
     uint64_t now_ns;
     struct heap timers;
     struct loop_task *deferred, **deferred_tail;
-    void *local;
-    void (*local_free)(void *local);
+    struct {
+        void *p;
+        void (*free_fn)(void *p);
+    } local[LOOP_SLOTS];
     struct os_poll_event events[OS_POLL_BATCH];
     size_t n_events, at_event;
     /* other threads write below: on a cache line of its own */
@@ -163,8 +165,9 @@ void loop_destroy(struct loop *l)
         os_sleep_ns(1000);
     run_posted(l);
     run_deferred(l);
-    if (l->local && l->local_free)
-        l->local_free(l->local);
+    for (int i = 0; i < LOOP_SLOTS; i++)
+        if (l->local[i].p && l->local[i].free_fn)
+            l->local[i].free_fn(l->local[i].p);
     os_close(l->wake_fd);
     os_close(l->poll_fd);
     free(l);
@@ -273,15 +276,15 @@ void loop_post(struct loop *l, struct loop_task *t)
     loop_burst_end(l);
 }
 
-void *loop_local(const struct loop *l)
+void *loop_local(const struct loop *l, enum loop_slot slot)
 {
-    return l->local;
+    return l->local[slot].p;
 }
 
-void loop_set_local(struct loop *l, void *local, void (*free_fn)(void *local))
+void loop_set_local(struct loop *l, enum loop_slot slot, void *local, void (*free_fn)(void *local))
 {
-    l->local = local;
-    l->local_free = free_fn;
+    l->local[slot].p = local;
+    l->local[slot].free_fn = free_fn;
 }
 
 void loop_defer(struct loop *l, struct loop_task *t)

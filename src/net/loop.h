@@ -73,10 +73,11 @@ void loop_burst_begin(struct loop *l);
 void loop_burst_post(struct loop *l, struct loop_task *t);
 void loop_burst_end(struct loop *l);
 
-/* One object that the loop's user keeps a loop, NULL at first. Loop thread only. `free_fn` (may be NULL) gets it in loop_destroy, after
- * everything posted has run. */
-void *loop_local(const struct loop *l);
-void loop_set_local(struct loop *l, void *local, void (*free_fn)(void *local));
+/* Objects that users of the loop keep one of a loop, NULL at first. Loop thread only. `free_fn` (may be NULL) gets it in loop_destroy, after
+ * everything posted has run, while the loop still can remove descriptors and timers. */
+enum loop_slot { LOOP_SLOT_INFER, LOOP_SLOT_GATEWAY, LOOP_SLOTS };
+void *loop_local(const struct loop *l, enum loop_slot slot);
+void loop_set_local(struct loop *l, enum loop_slot slot, void *local, void (*free_fn)(void *local));
 /* Run `t` at the end of this iteration; loop thread only. */
 void loop_defer(struct loop *l, struct loop_task *t);
 

@@ -95,34 +95,46 @@ static int parse_unix(const char *path, struct os_addr *out, struct error *err)
     return 0;
 }
 
-static int resolve(const char *text, const char *host, const char *port, struct os_addr *out, struct error *err)
+static int resolve(const char *text, const char *host, const char *port, struct os_addr *out, size_t max, size_t *n,
+                   struct error *err)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found;
     int rc = getaddrinfo(host, port, &hints, &found);
     if (rc)
         return error_set(err, STATUS_NOT_FOUND, "cannot find the address '%s': %s", text, gai_strerror(rc));
-    out->len = (uint32_t)found->ai_addrlen;
-    memcpy(out->bytes, found->ai_addr, found->ai_addrlen);
+    for (const struct addrinfo *a = found; a && *n < max; a = a->ai_next, ++*n) {
+        out[*n] = (struct os_addr){.len = (uint32_t)a->ai_addrlen};
+        memcpy(out[*n].bytes, a->ai_addr, a->ai_addrlen);
+    }
     freeaddrinfo(found);
     return 0;
 }
 
 int os_addr_parse(const char *text, struct os_addr *out, struct error *err)
 {
+    size_t n;
+    return os_addr_resolve(text, out, 1, &n, err);
+}
+
+int os_addr_resolve(const char *text, struct os_addr *out, size_t max, size_t *n, struct error *err)
+{
     *out = (struct os_addr){0};
-    if (strncmp(text, "unix:", 5) == 0)
+    *n = 0;
+    if (strncmp(text, "unix:", 5) == 0) {
+        *n = 1;
         return parse_unix(text + 5, out, err);
+    }
     const char *colon = strrchr(text, ':');
     char host[256];
     uint64_t port;
-    size_t n = colon ? (size_t)(colon - text) : 0;
-    bool bracketed = n > 1 && text[0] == '[' && text[n - 1] == ']';
-    if (!colon || n == 0 || n >= sizeof host || !str_to_u64(str_of(colon + 1), &port) || port > 65535 ||
-        (!bracketed && memchr(text, ':', n)))
+    size_t len = colon ? (size_t)(colon - text) : 0;
+    bool bracketed = len > 1 && text[0] == '[' && text[len - 1] == ']';
+    if (!colon || len == 0 || len >= sizeof host || !str_to_u64(str_of(colon + 1), &port) || port > 65535 ||
+        (!bracketed && memchr(text, ':', len)))
         return error_set(err, STATUS_INVALID, "'%s' is no address: write HOST:PORT, [IPV6]:PORT or unix:/path", text);
-    memcpy(host, text + bracketed, n - 2 * bracketed);
-    host[n - 2 * bracketed] = 0;
-    return resolve(text, strcmp(host, "*") == 0 ? "0.0.0.0" : host, colon + 1, out, err);
+    memcpy(host, text + bracketed, len - 2 * bracketed);
+    host[len - 2 * bracketed] = 0;
+    return resolve(text, strcmp(host, "*") == 0 ? "0.0.0.0" : host, colon + 1, out, max, n, err);
 }
 
 static void set_option(int fd, int level, int name, int value)

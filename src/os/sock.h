@@ -22,6 +22,8 @@ struct os_addr {
 /* "127.0.0.1:8000", "[::1]:8000", "localhost:8000", "*:8000" (every IPv4 address), "[::]:8000" (every address), or
  * "unix:/run/x.sock". Names other than numbers go to the resolver, which may block. STATUS_INVALID, STATUS_NOT_FOUND (name). */
 int os_addr_parse(const char *text, struct os_addr *out, struct error *err) MUST_CHECK;
+/* Every address that `text` names, at most `max`. As os_addr_parse otherwise. */
+int os_addr_resolve(const char *text, struct os_addr *out, size_t max, size_t *n, struct error *err) MUST_CHECK;
 /* The form above; "unix" for a peer that has no name. */
 void os_addr_text(const struct os_addr *a, char out[OS_ADDR_TEXT_BYTES]);
 bool os_addr_is_unix(const struct os_addr *a);

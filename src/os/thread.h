@@ -17,6 +17,8 @@ enum lock_rank {
     RANK_REGISTRY = 10,      /* model/: publishing a new set of models, load queue */
     RANK_VERSION_STATE = 20, /* model/: one version's state, reason, instance list */
     RANK_CALLS = 25,         /* api/: generations under way, and those that wait to be prepared */
+    RANK_ROUTES = 27,        /* gateway/: the current table of routes */
+    RANK_POOL = 28,          /* gateway/: one upstream pool */
     RANK_QUEUE = 30,         /* model/: one version's batcher */
     RANK_CACHE = 40,         /* model/: response cache */
     RANK_ENGINE = 50,        /* engine/: private to one engine */

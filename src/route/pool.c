@@ -404,6 +404,11 @@ struct str upstream_name(const struct upstream *u)
     return u->o.name;
 }
 
+void **upstream_tags(struct upstream *u)
+{
+    return u->tags;
+}
+
 void pool_validate(const struct pool *p)
 {
     ASSERT(p->n <= p->cap);

@@ -174,6 +174,9 @@ struct upstream_view {
 bool pool_look(const struct pool *p, size_t i, uint64_t now_ns, struct upstream_view *out);
 const char *pool_name(const struct pool *p);
 struct str upstream_name(const struct upstream *u);
+/* Room for handles of the pool's owner, zeroed at first. */
+#define UPSTREAM_TAGS 8
+void **upstream_tags(struct upstream *u);
 /* ASSERTs the invariants: counts add up, indexes agree. For tests. */
 void pool_validate(const struct pool *p);
 

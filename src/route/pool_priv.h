@@ -45,6 +45,7 @@ struct upstream {
     uint64_t latency_at_ns;
     double current; /* smooth weighted round robin */
     struct prefix_set *prefix;
+    void *tags[UPSTREAM_TAGS];
 };
 
 struct pool {

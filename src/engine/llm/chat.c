@@ -35,7 +35,7 @@ static struct str template_of(const struct engine_model *m)
 
 static void no_chat(struct engine_model *m, const char *why)
 {
-    snprintf(m->chat->reason, sizeof m->chat->reason, "model \"%s\" can't chat: %s; use /v1/completions", m->name, why);
+    snprintf(m->chat->reason, sizeof m->chat->reason, "model \"%.128s\" can't chat: %.300s; use /v1/completions", m->name, why);
     m->text_facts.chat_error = m->chat->reason;
 }
 

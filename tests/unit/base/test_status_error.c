@@ -68,6 +68,8 @@ static void the_table(void **state)
         {STATUS_DEADLINE, 504, DEADLINE_EXCEEDED},
         {STATUS_NOMEM, 503, RESOURCE_EXHAUSTED},
         {STATUS_IO, 500, INTERNAL},
+        {STATUS_UPSTREAM, 502, UNAVAILABLE},
+        {STATUS_LOOP, 508, INTERNAL},
     };
     for (size_t i = 0; i < COUNT_OF(want); i++) {
         assert_int_equal(status_http(want[i].status), want[i].http);

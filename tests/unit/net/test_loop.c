@@ -280,9 +280,9 @@ static void test_burst(void **state)
     struct os_thread thread;
     struct error err;
     int local = 7;
-    assert_null(loop_local(l));
-    loop_set_local(l, &local, free_local);
-    assert_ptr_equal(loop_local(l), &local);
+    assert_null(loop_local(l, LOOP_SLOT_INFER));
+    loop_set_local(l, LOOP_SLOT_INFER, &local, free_local);
+    assert_ptr_equal(loop_local(l, LOOP_SLOT_INFER), &local);
     assert_int_equal(os_thread_start(&thread, "loop", run_loop, l, &err), 0);
     os_sleep_ns(50 * MS); /* it sleeps by now */
     loop_burst_begin(l);

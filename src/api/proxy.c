@@ -1,0 +1,108 @@
+/* proxy.c: where the protocols meet the gateway: which requests another server answers.
+ *
+ * Decided in two steps, because a model's name may be in the body: on the head, where host, path, method, headers and the path's model are
+ * enough; else once the body is in, from the members that a router needs, without building a tree of it. A request that no route sends away
+ * is answered here as ever. Liveness and readiness are always about this process. Authorisation comes before both: by the route of our own
+ * table where the path is one of ours, else as an inference; and again for the model once it is known. */
+#include <string.h>
+
+#include "api/api_priv.h"
+#include "base/status.h"
+#include "gateway/gateway.h"
+#include "wire/json_peek.h"
+
+#define BYTES_PER_TOKEN 4 /* of English, roughly; for balancing only */
+
+static bool is_about_us(enum route_id id)
+{
+    return id == ROUTE_LIVE || id == ROUTE_READY;
+}
+
+int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call, int local, struct error *err)
+{
+    struct gateway_target target;
+    if (local == 0 && is_about_us(call->match.id))
+        return 0;
+    enum gateway_where where = gateway_match(a->o.gateway, r, call->match.model, false, &target);
+    if (where == GATEWAY_LOCAL)
+        return local;
+    if (local < 0)
+        call->match = (struct route_match){.id = ROUTE_PROXY, .model = call->match.model};
+    int rc = api__authorise(a, r, call, err);
+    if (rc < 0) {
+        gateway_forget(&target);
+        return rc;
+    }
+    call->target = target;
+    call->undecided = where == GATEWAY_MODEL;
+    call->local = local;
+    if (local < 0)
+        call->local_error = *err;
+    r->body_limit_bytes = where == GATEWAY_REMOTE ? target.route->max_body : gateway_max_body(a->o.gateway);
+    r->log_model = call->match.model;
+    return 0;
+}
+
+/* What the body says. Bodies that are no JSON object say nothing. */
+static int peek(const struct http_request *r, struct json_peek *p, struct gateway_hints *h, struct error *err)
+{
+    const char *body = (const char *)r->body.p;
+    json_peek_init(p);
+    int rc = json_peek_feed(p, body, r->body.n, err);
+    if (rc)
+        return rc;
+    h->user = (struct str){p->user, p->user_n};
+    if (p->has_model) {
+        h->model = (struct str){p->model, p->model_n};
+        h->model_raw = (struct str){body + p->model_at, p->model_raw_n};
+    }
+    if (p->prompt_n)
+        h->prompt = (struct str){body + p->prompt_at, p->prompt_n};
+    h->tokens = p->max_tokens + p->prompt_n / BYTES_PER_TOKEN;
+    return 0;
+}
+
+static void refuse(struct http_request *r, struct api_call *call, int status, const struct error *err)
+{
+    gateway_forget(&call->target);
+    call->status = status;
+    api__reply_error(r, status, err);
+}
+
+/* The request belongs to the gateway, or is answered with an error; false: it is for us. */
+bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct error err = {0};
+    if (!call->target.route && !call->undecided)
+        return false;
+    struct json_peek *p = ARENA_NEW(r->arena, struct json_peek);
+    struct gateway_hints h = {.model = call->match.model, .own_credentials = call->who != NULL};
+    int rc = p ? peek(r, p, &h, &err) : error_set(&err, STATUS_NOMEM, "out of memory for this request; try again later");
+    if (!rc && call->undecided && gateway_match(a->o.gateway, r, h.model, true, &call->target) != GATEWAY_REMOTE) {
+        rc = call->local;
+        err = call->local_error;
+        if (!rc)
+            return false;
+    }
+    if (!rc && h.model.n && !call->match.model.n)
+        rc = api__authorise_model(a, call, h.model, &err);
+    if (rc) {
+        refuse(r, call, rc, &err);
+        return true;
+    }
+    if (h.model.n)
+        r->log_model = h.model;
+    call->remote = true;
+    atomic_fetch_add_explicit(&a->in_flight, 1, memory_order_relaxed);
+    gateway_forward(a->o.gateway, r, &call->target, &h);
+    return true;
+}
+
+void api__proxy_over(struct api *a, struct api_call *call)
+{
+    if (call->target.table)
+        gateway_forget(&call->target);
+    if (call->remote)
+        atomic_fetch_sub_explicit(&a->in_flight, 1, memory_order_relaxed);
+    call->remote = false;
+}

@@ -1,0 +1,109 @@
+/* answer.c: an upstream's answer on its way back. One of a known, small length is collected and then given whole, so that until its last byte
+ * another server can be asked instead; anything else is streamed: what one read brings is written at once, and a client that doesn't read
+ * stops the reading from its upstream, no more. */
+#include <string.h>
+
+#include "base/size.h"
+#include "base/status.h"
+#include "gateway/gateway_priv.h"
+
+#define COLLECT_BYTES (64u << 10)
+
+static void on_writable(struct http_request *r)
+{
+    struct forward *f = r->taker;
+    if (f->conn && f->blocked) {
+        f->blocked = false;
+        http_channel_pause(&f->conn->channel, false);
+        forward__arm(f, loop_now_ns(f->home->loop) + f->target.route->idle_timeout);
+    }
+}
+
+static bool has_events(const char *content_type)
+{
+    static const char sse[] = "text/event-stream";
+    return content_type && str_ieqz((struct str){content_type, MIN_OF(strlen(content_type), sizeof sse - 1)}, sse);
+}
+
+void answer__begin(struct forward *f)
+{
+    const struct http1_parser *p = &f->conn->channel.parser;
+    bool small = p->body == HTTP1_NO_BODY || (p->body == HTTP1_LENGTH && p->content_length <= COLLECT_BYTES);
+    if (small || f->r->method == HTTP_HEAD) {
+        f->phase = FORWARD_BUFFERING;
+        return;
+    }
+    size_t n;
+    const char *type;
+    struct http_header *headers = headers__answer(f, &n, &type);
+    if (!headers) {
+        peers_drop(f->conn);
+        f->conn = NULL;
+        http_reply_error(f->r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
+        forward__end(f, PICK_CANCELLED);
+        return;
+    }
+    f->phase = FORWARD_STREAMING;
+    f->events = has_events(type);
+    http_stream_begin(f->r, p->status, type, headers, n, on_writable);
+}
+
+void answer__take(struct forward *f, struct str part)
+{
+    if (f->phase == FORWARD_BUFFERING) {
+        buf_append_str(&f->answer, part);
+        return;
+    }
+    struct slab *s = slab_create(part.n);
+    if (!s) {
+        answer__break(f, "out of memory for this reply");
+        return;
+    }
+    memcpy(s->data, part.p, part.n);
+    s->n = part.n;
+    struct slice piece = slice_of(s, 0, part.n);
+    slab_unref(s);
+    if (!http_stream_write(f->r, piece) && f->conn) {
+        f->blocked = true;
+        http_channel_pause(&f->conn->channel, true);
+    }
+}
+
+void answer__end(struct forward *f)
+{
+    if (f->phase == FORWARD_STREAMING) {
+        http_stream_end(f->r);
+        return;
+    }
+    size_t n;
+    const char *type;
+    struct http_header *headers = headers__answer(f, &n, &type);
+    struct slice body = {0};
+    bool empty = f->answer.n == 0;
+    if (!empty)
+        body = slice_take(&f->answer);
+    if (!headers || (!empty && !body.p))
+        http_reply_error(f->r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
+    else
+        http_reply(f->r, f->conn->channel.parser.status, type, headers, n, &body, !empty);
+}
+
+void answer__break(struct forward *f, const char *text)
+{
+    struct buf event;
+    buf_init(&event);
+    if (f->events) {
+        buf_append_z(&event, "event: error\ndata: {\"error\":{\"message\":");
+        buf_append_json_str(&event, str_of(text));
+        buf_append_z(&event, ",\"type\":\"upstream_error\",\"param\":null,\"code\":\"upstream_broken\"}}\n\n");
+    }
+    struct slice piece = f->events ? slice_take(&event) : (struct slice){0};
+    if (piece.p) {
+        http_stream_write(f->r, piece);
+        http_stream_end(f->r);
+    } else {
+        http_stream_abort(f->r);
+    }
+    buf_release(&event);
+    forward__end(f, PICK_GATEWAY_FAILURE);
+}

@@ -1,0 +1,303 @@
+/* check.c: what goes on without requests: a thread with a loop that ticks every pool and checks its servers, and a thread that looks up names
+ * again, because a resolver may block.
+ *
+ * A check is one GET on a connection of its own, closed afterwards: that a new connection can be made is part of what is checked. A check
+ * belongs to a pool's server by name; servers that left lose theirs at the next round. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "gateway/gateway_priv.h"
+#include "os/clock.h"
+
+#define TICK_NS    100000000ull
+#define RESOLVE_NS 1000000000ull
+
+struct server_check {
+    struct list link;
+    struct gateway_live *p;
+    struct http_channel channel;
+    struct loop_timer timer; /* next check, or the end of this one */
+    struct loop_task reap;
+    char name[OS_ADDR_TEXT_BYTES];
+    struct os_addr addr;
+    struct buf request;
+    bool running, seen;
+};
+
+struct ticker {
+    struct gateway *g;
+    struct loop_timer timer;
+    struct gateway_table *table; /* whose pools have checks now */
+};
+
+static struct upstream *find(struct gateway_live *p, const char *name)
+{
+    struct upstream_view v;
+    for (size_t i = 0; pool_look(p->pool, i, 0, &v); i++)
+        if (str_eqz(v.name, name))
+            return v.upstream;
+    return NULL;
+}
+
+/* ---- one check ---- */
+
+static void ended(struct server_check *c, bool passed)
+{
+    uint64_t now = loop_update_now(c->p->g->loop);
+    c->running = false;
+    http_channel_close(&c->channel);
+    os_mutex_lock(&c->p->lock);
+    struct upstream *u = find(c->p, c->name);
+    if (u)
+        pool_checked(c->p->pool, u, passed, now);
+    if (passed)
+        live_wake_one(c->p);
+    os_mutex_unlock(&c->p->lock);
+    loop_timer_start(c->p->g->loop, &c->timer, now + c->p->o.check.interval);
+}
+
+static void on_connected(struct http_channel *ch)
+{
+    struct server_check *c = ch->user;
+    http_channel_send(ch, buf_str(&c->request));
+}
+
+static void on_done(struct http_channel *ch, int status)
+{
+    ended(ch->user, status / 100 == 2);
+}
+
+static void on_failed(struct http_channel *ch, const struct error *err)
+{
+    struct server_check *c = ch->user;
+    (void)err;
+    if (c->running)
+        ended(c, false);
+}
+
+static void on_timer(struct loop_timer *t)
+{
+    struct server_check *c = CONTAINER_OF(t, struct server_check, timer);
+    if (c->running) {
+        ended(c, false);
+        return;
+    }
+    c->running = true;
+    loop_timer_start(c->p->g->loop, &c->timer, loop_now_ns(c->p->g->loop) + c->p->o.check.timeout);
+    http_channel_connect(&c->channel, &c->addr);
+}
+
+static void check_start(struct gateway_live *p, struct str name)
+{
+    struct server_check *c = calloc(1, sizeof *c);
+    struct error err;
+    if (!c || name.n >= sizeof c->name)
+        goto fail;
+    memcpy(c->name, name.p, name.n);
+    if (os_addr_parse(c->name, &c->addr, &err) < 0)
+        goto fail;
+    c->p = p;
+    c->seen = true;
+    http_channel_init(&c->channel, p->g->loop);
+    c->channel.user = c;
+    c->channel.connected = on_connected;
+    c->channel.done = on_done;
+    c->channel.failed = on_failed;
+    buf_init(&c->request);
+    buf_printf(&c->request, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nConnection: close\r\n\r\n", p->o.check.path,
+               c->name, p->g->via);
+    loop_timer_init(&c->timer, on_timer);
+    list_push_back(&p->checks, &c->link);
+    loop_timer_start(p->g->loop, &c->timer, loop_now_ns(p->g->loop));
+    return;
+fail:
+    free(c); /* tried again at the next round */
+}
+
+static void reap(struct loop_task *t)
+{
+    struct server_check *c = CONTAINER_OF(t, struct server_check, reap);
+    http_channel_release(&c->channel);
+    buf_release(&c->request);
+    free(c);
+}
+
+static void check_stop(struct server_check *c)
+{
+    c->running = false;
+    loop_timer_stop(c->p->g->loop, &c->timer);
+    http_channel_close(&c->channel);
+    list_remove(&c->link);
+    c->reap.run = reap;
+    loop_defer(c->p->g->loop, &c->reap);
+}
+
+static void stop_all(struct gateway_live *p)
+{
+    LIST_EACH(it, &p->checks)
+    check_stop(LIST_ENTRY(it, struct server_check, link));
+}
+
+/* ---- the round ---- */
+
+static bool has_check(struct gateway_live *p, struct str name)
+{
+    LIST_EACH(it, &p->checks)
+    {
+        struct server_check *c = LIST_ENTRY(it, struct server_check, link);
+        if (str_eqz(name, c->name))
+            return c->seen = true;
+    }
+    return false;
+}
+
+static void show(struct gateway_live *p, const struct upstream_view *v)
+{
+    char name[OS_ADDR_TEXT_BYTES];
+    void **tags = upstream_tags(v->upstream) + GATEWAY_OUTCOMES;
+    snprintf(name, sizeof name, "%.*s", STR_ARG(v->name));
+    const char *const values[] = {p->o.name, name, NULL};
+    if (!tags[0] && p->g->state_family)
+        tags[0] = metrics_series(p->g->state_family, values);
+    if (!tags[1] && p->g->in_flight_family)
+        tags[1] = metrics_series(p->g->in_flight_family, values);
+    if (tags[0])
+        metric_set(tags[0], v->usable);
+    if (tags[1])
+        metric_set(tags[1], v->in_flight);
+}
+
+static_assert(GATEWAY_OUTCOMES + 2 <= UPSTREAM_TAGS, "two gauges behind the counters");
+
+/* Checks for the servers that are there, none for those that left. */
+static void tend(struct gateway_live *p, uint64_t now)
+{
+    struct upstream_view v;
+    char fresh[16][OS_ADDR_TEXT_BYTES]; /* a few a round; the others in the next */
+    size_t n = 0;
+    LIST_EACH(it, &p->checks)
+    LIST_ENTRY(it, struct server_check, link)->seen = false;
+    os_mutex_lock(&p->lock);
+    pool_tick(p->pool, now);
+    for (size_t i = 0; pool_look(p->pool, i, now, &v); i++) {
+        show(p, &v);
+        if (p->o.check.path[0] && !has_check(p, v.name) && n < COUNT_OF(fresh))
+            snprintf(fresh[n++], sizeof fresh[0], "%.*s", STR_ARG(v.name));
+    }
+    live_wake_one(p);
+    os_mutex_unlock(&p->lock);
+    LIST_EACH(it, &p->checks)
+    if (!LIST_ENTRY(it, struct server_check, link)->seen)
+        check_stop(LIST_ENTRY(it, struct server_check, link));
+    for (size_t i = 0; i < n; i++)
+        check_start(p, str_of(fresh[i]));
+}
+
+static bool in_table(const struct gateway_table *t, const struct gateway_live *p)
+{
+    for (size_t i = 0; i < t->config.n_pools; i++)
+        if (t->pools[i] == p)
+            return true;
+    return false;
+}
+
+static void on_tick(struct loop_timer *timer)
+{
+    struct ticker *k = CONTAINER_OF(timer, struct ticker, timer);
+    struct gateway_table *t = gateway__table_get(k->g);
+    uint64_t now = loop_update_now(k->g->loop);
+    for (size_t i = 0; k->table && i < k->table->config.n_pools; i++)
+        if (!in_table(t, k->table->pools[i]))
+            stop_all(k->table->pools[i]);
+    gateway__table_unref(k->table);
+    k->table = t;
+    for (size_t i = 0; i < t->config.n_pools; i++)
+        tend(t->pools[i], now);
+    loop_timer_start(k->g->loop, &k->timer, now + TICK_NS);
+}
+
+static void checker_main(void *arg)
+{
+    struct gateway *g = arg;
+    struct ticker k = {.g = g};
+    loop_timer_init(&k.timer, on_tick);
+    loop_timer_start(g->loop, &k.timer, loop_now_ns(g->loop));
+    loop_run(g->loop);
+    for (size_t i = 0; k.table && i < k.table->config.n_pools; i++)
+        stop_all(k.table->pools[i]);
+    loop_timer_stop(g->loop, &k.timer);
+    loop_destroy(g->loop); /* runs what stop_all has left */
+    g->loop = NULL;
+    gateway__table_unref(k.table);
+}
+
+/* ---- names ---- */
+
+static bool is_name(const char *address)
+{
+    struct str s = str_of(address);
+    bool letters = false;
+    for (size_t i = 0; i < s.n; i++)
+        letters |= (s.p[i] >= 'g' && s.p[i] <= 'z') || (s.p[i] >= 'G' && s.p[i] <= 'Z') || s.p[i] == '-';
+    return letters && strncmp(address, "unix:", 5) != 0;
+}
+
+static bool has_names(const struct gateway_pool *o)
+{
+    for (size_t i = 0; i < o->n_servers; i++)
+        if (is_name(o->servers[i].address))
+            return true;
+    return false;
+}
+
+static void resolver_main(void *arg)
+{
+    struct gateway *g = arg;
+    uint64_t waited = 0;
+    while (!atomic_load_explicit(&g->stop, memory_order_acquire)) {
+        struct gateway_table *t = gateway__table_get(g);
+        for (size_t i = 0; i < t->config.n_pools; i++) {
+            const struct gateway_pool *o = &t->config.pools[i];
+            struct error err;
+            uint64_t every = MAX_OF(o->resolve_interval / RESOLVE_NS, (uint64_t)1);
+            if (waited && waited % every == 0 && has_names(o) && live_set_servers(t->pools[i], o, &err) < 0)
+                LOG(g->o.log, LOG_WARN, "upstream_lookup_failed", LOG_S("pool", o->name), LOG_S("reason", err.text));
+        }
+        gateway__table_unref(t);
+        waited++;
+        for (int i = 0; i < 10 && !atomic_load_explicit(&g->stop, memory_order_acquire); i++)
+            os_sleep_ns(RESOLVE_NS / 10);
+    }
+}
+
+int check__start(struct gateway *g, struct error *err)
+{
+    int rc = loop_create(&g->loop, err);
+    if (!rc)
+        rc = os_thread_start(&g->checker, "upstreams", checker_main, g, err);
+    if (rc) {
+        loop_destroy(g->loop);
+        g->loop = NULL;
+        return rc;
+    }
+    g->checker_started = true;
+    rc = os_thread_start(&g->resolver, "resolver", resolver_main, g, err);
+    g->resolver_started = rc == 0;
+    return rc;
+}
+
+void check__stop(struct gateway *g)
+{
+    atomic_store_explicit(&g->stop, true, memory_order_release);
+    if (g->checker_started) {
+        loop_stop(g->loop);
+        os_thread_join(&g->checker);
+    }
+    if (g->resolver_started)
+        os_thread_join(&g->resolver);
+    g->checker_started = g->resolver_started = false;
+}

@@ -1,0 +1,503 @@
+/* forward.c: one request on its way.
+ *
+ *   try -> pick -> (WAITING for room) -> take a connection -> (CONNECTING) -> SENT -> the head of an answer
+ *             -> BUFFERING a small one -> reply           -> STREAMING a long one -> end, or broken in-band
+ *   any failure before the first byte to the client: try again elsewhere, where route, budget and deadline allow; else an error reply
+ *
+ * What may be tried again: a try without a connection always (nothing was sent); everything else where the route is idempotent, as
+ * inference is. Each try is on a server that this request has not been to. A timer serves, in turn, room, connection, beginning of the answer, silence.
+ *
+ * The client may leave at any point: on_gone closes the connection, which is how the upstream learns of it, and the slot is free with it. */
+#include <string.h>
+
+#include "base/check.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "gateway/gateway_priv.h"
+#include "os/clock.h"
+
+#define NS_PER_MS     1000000ull
+#define RETRY_AFTER_S 1
+
+static void try_next(struct forward *f);
+
+void forward__arm(struct forward *f, uint64_t at_ns)
+{
+    if (at_ns == UINT64_MAX)
+        loop_timer_stop(f->home->loop, &f->timer);
+    else
+        loop_timer_start(f->home->loop, &f->timer, at_ns);
+}
+
+/* ---- the end ---- */
+
+static void leave_queue(struct forward *f)
+{
+    os_mutex_lock(&f->p->lock);
+    if (!list_empty(&f->waiting)) {
+        list_remove(&f->waiting);
+        f->p->n_waiting--;
+    }
+    os_mutex_unlock(&f->p->lock);
+}
+
+/* The try is over: its place is free, its connection is gone. */
+static void end_try(struct forward *f, enum pick_outcome outcome)
+{
+    if (f->conn) {
+        peers_drop(f->conn);
+        f->conn = NULL;
+    }
+    if (!f->picked)
+        return;
+    f->picked = false;
+    live_done(f->p, &f->pick, outcome, os_monotonic_ns());
+}
+
+/* The request has no part in its pool's budget any more. */
+static void uncount(struct forward *f)
+{
+    os_mutex_lock(&f->p->lock);
+    if (f->counted)
+        retry_request_end(&f->p->budget);
+    if (f->retrying)
+        retry_end(&f->p->budget);
+    os_mutex_unlock(&f->p->lock);
+    f->counted = f->retrying = false;
+}
+
+static void release(struct loop_task *t)
+{
+    struct forward *f = CONTAINER_OF(t, struct forward, task);
+    struct http_request *r = f->r;
+    buf_release(&f->head);
+    buf_release(&f->answer);
+    slice_release(&f->body);
+    gateway_forget(&f->target);
+    http_release(r); /* frees `f`, which lives in its arena */
+}
+
+void forward__end(struct forward *f, enum pick_outcome outcome)
+{
+    if (f->phase == FORWARD_OVER)
+        return;
+    f->phase = FORWARD_OVER;
+    f->r->on_gone = NULL;
+    loop_timer_stop(f->home->loop, &f->timer);
+    end_try(f, outcome);
+    uncount(f);
+    if (f->posted)
+        return; /* its task is on the way, and will find it over */
+    f->task.run = release;
+    loop_defer(f->home->loop, &f->task);
+}
+
+static void fail(struct forward *f, int status, const char *text, enum pick_outcome outcome)
+{
+    uint32_t retry = status == STATUS_UNAVAILABLE || status == STATUS_EXHAUSTED ? RETRY_AFTER_S : 0;
+    http_reply_error(f->r, status, text, retry);
+    forward__end(f, outcome);
+}
+
+/* ---- the client leaves ---- */
+
+static void answer_nobody(struct loop_task *t)
+{
+    struct forward *f = CONTAINER_OF(t, struct forward, task);
+    if (f->phase == FORWARD_STREAMING)
+        http_stream_end(f->r);
+    else
+        http_reply_error(f->r, STATUS_CANCELLED, "the client went away", 0);
+    forward__end(f, PICK_CANCELLED);
+}
+
+static void on_gone(struct http_request *r)
+{
+    struct forward *f = r->taker;
+    r->on_gone = NULL;
+    loop_timer_stop(f->home->loop, &f->timer);
+    leave_queue(f);
+    end_try(f, PICK_CANCELLED);
+    if (f->posted)
+        return; /* `woken` sees that the client is gone */
+    f->task.run = answer_nobody;
+    loop_defer(f->home->loop, &f->task);
+}
+
+/* ---- trying again ---- */
+
+static bool wanted(const struct forward *f, const char *why)
+{
+    const struct gateway_words *on = &f->p->o.retry.on;
+    for (size_t i = 0; i < on->n; i++)
+        if (strcmp(on->v[i], why) == 0)
+            return true;
+    return false;
+}
+
+/* A share of the budget, which the request keeps to its end. */
+static bool budget(struct forward *f)
+{
+    if (f->retrying)
+        return true;
+    os_mutex_lock(&f->p->lock);
+    f->retrying = retry_begin(&f->p->budget);
+    os_mutex_unlock(&f->p->lock);
+    if (!f->retrying)
+        metric_inc(f->p->budget_refused);
+    return f->retrying;
+}
+
+static struct gateway_live *other_pool(const struct forward *f)
+{
+    const char *name = f->target.route->fallback;
+    struct gateway_live *other = f->on_fallback || !name[0] ? NULL : gateway__pool_of(f->target.table, name);
+    return other == f->p ? NULL : other;
+}
+
+/* To the route's other pool, once. The budget is that pool's, whose first try it is. */
+static bool fall_back(struct forward *f)
+{
+    struct gateway_live *other = other_pool(f);
+    if (!other)
+        return false;
+    uncount(f);
+    f->p = other;
+    f->on_fallback = true;
+    f->tries = 0;
+    f->ask.n_tried = 0;
+    return true;
+}
+
+bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *why, uint64_t now_ns)
+{
+    bool allowed = (strcmp(why, "connect") == 0 || f->target.route->idempotent) && now_ns < f->deadline_ns && !f->r->gone;
+    bool again = allowed && wanted(f, why) && f->tries < f->p->o.retry.attempts && f->ask.n_tried < PICK_TRIED_MAX && budget(f);
+    if (!again && !(allowed && other_pool(f)))
+        return false;
+    struct upstream *was = f->pick.upstream;
+    end_try(f, outcome);
+    if (again) {
+        f->ask.tried[f->ask.n_tried++] = was;
+        metric_inc(f->p->retries);
+    } else {
+        fall_back(f);
+    }
+    buf_clear(&f->answer);
+    try_next(f);
+    return true;
+}
+
+/* ---- a try ---- */
+
+static void on_timer(struct loop_timer *t)
+{
+    struct forward *f = CONTAINER_OF(t, struct forward, timer);
+    uint64_t now = loop_now_ns(f->home->loop);
+    switch (f->phase) {
+    case FORWARD_WAITING:
+        leave_queue(f);
+        metric_inc(f->p->queue_refused);
+        if (f->posted)
+            return;
+        fail(f, now >= f->deadline_ns ? STATUS_DEADLINE : STATUS_EXHAUSTED,
+             "all servers for this request are busy, and it waited as long as it may: try again later", PICK_CANCELLED);
+        return;
+    case FORWARD_CONNECTING:
+        if (!forward__retry(f, PICK_GATEWAY_FAILURE, "connect", now))
+            fail(f, now >= f->deadline_ns ? STATUS_DEADLINE : STATUS_UPSTREAM, "the server for this request can't be reached",
+                 PICK_GATEWAY_FAILURE);
+        return;
+    case FORWARD_SENT:
+    case FORWARD_BUFFERING:
+        if (now < f->deadline_ns && forward__retry(f, PICK_TIMEOUT, "timeout", now))
+            return;
+        fail(f, STATUS_DEADLINE, "the server for this request did not answer in time",
+             now >= f->try_until_ns ? PICK_TIMEOUT : PICK_CANCELLED);
+        return;
+    case FORWARD_STREAMING:
+        answer__break(f, "the server that answered this request fell silent");
+        return;
+    case FORWARD_OVER:
+        return;
+    }
+}
+
+static void send_now(struct forward *f)
+{
+    f->phase = FORWARD_SENT;
+    forward__arm(f, MIN_OF(f->deadline_ns, f->try_until_ns));
+    f->conn->channel.head_request = f->r->method == HTTP_HEAD;
+    http_channel_send_parts(&f->conn->channel, buf_str(&f->head), (struct str){(const char *)f->body.p, f->body.n});
+}
+
+void forward__connected(struct forward *f)
+{
+    send_now(f);
+}
+
+static void start_try(struct forward *f, uint64_t now)
+{
+    struct error err;
+    f->tries++;
+    f->try_until_ns = f->target.route->try_timeout ? now + f->target.route->try_timeout : UINT64_MAX;
+    int rc = headers__request(f, now, &err);
+    if (rc) {
+        fail(f, rc, err.text, PICK_CANCELLED);
+        return;
+    }
+    f->conn = peers_take(f->home, upstream_name(f->pick.upstream), f);
+    if (!f->conn) {
+        fail(f, STATUS_NOMEM, "out of memory for this request; try again later", PICK_CANCELLED);
+        return;
+    }
+    if (f->conn->reused) {
+        send_now(f);
+        return;
+    }
+    f->phase = FORWARD_CONNECTING;
+    forward__arm(f, MIN_OF(f->deadline_ns, now + f->p->o.connect_timeout));
+    http_channel_connect(&f->conn->channel, &f->conn->peer->addr);
+}
+
+/* No server has room: wait for it, behind those who wait already. p->lock held; it is let go. */
+static void wait_for_room(struct forward *f, uint64_t now)
+{
+    struct gateway_live *p = f->p;
+    bool again = f->wait_until_ns != 0, full = !again && p->n_waiting >= p->o.queue;
+    if (!full) {
+        f->phase = FORWARD_WAITING;
+        f->wait_until_ns = again ? f->wait_until_ns : now + p->o.queue_timeout;
+        if (again) /* somebody was faster: it keeps its place */
+            list_push_front(&p->waiting, &f->waiting);
+        else
+            list_push_back(&p->waiting, &f->waiting);
+        p->n_waiting++;
+    }
+    os_mutex_unlock(&p->lock);
+    if (!again)
+        metric_inc(full ? p->queue_refused : p->queued);
+    if (full)
+        fail(f, STATUS_EXHAUSTED, "all servers for this request are busy, and so many wait already: try again later",
+             PICK_CANCELLED);
+    else
+        forward__arm(f, MIN_OF(f->deadline_ns, f->wait_until_ns));
+}
+
+static void try_next(struct forward *f)
+{
+    struct gateway_live *p = f->p;
+    struct error err;
+    uint64_t now = loop_update_now(f->home->loop);
+    os_mutex_lock(&p->lock);
+    if (!f->counted)
+        retry_request_begin(&p->budget);
+    f->counted = true;
+    bool behind = p->n_waiting && !f->wait_until_ns; /* others wait already */
+    int rc = behind ? STATUS_EXHAUSTED : pool_pick(p->pool, &f->ask, now, &f->pick, &err);
+    if (rc == STATUS_EXHAUSTED) {
+        wait_for_room(f, now);
+        return;
+    }
+    if (rc == 0 && f->wait_until_ns)
+        live_wake_one(p); /* there may be room for one more */
+    f->wait_until_ns = 0;
+    os_mutex_unlock(&p->lock);
+    f->picked = rc == 0;
+    if (rc == 0) {
+        start_try(f, now);
+    } else if (fall_back(f)) {
+        try_next(f);             /* once: there is no fallback from the fallback */
+    } else if (f->ask.n_tried) { /* nobody left to ask: the latest failure is the answer */
+        fail(f, f->last_status, f->last.text, PICK_CANCELLED);
+    } else {
+        fail(f, STATUS_UNAVAILABLE, "no server for this request is in service: try again later", PICK_CANCELLED);
+    }
+}
+
+/* There may be room. */
+static void woken(struct loop_task *t)
+{
+    struct forward *f = CONTAINER_OF(t, struct forward, task);
+    f->posted = false;
+    if (f->phase == FORWARD_OVER) {
+        release(t);
+        return;
+    }
+    if (f->r->gone) {
+        answer_nobody(t);
+        return;
+    }
+    if (loop_update_now(f->home->loop) >= f->deadline_ns) {
+        fail(f, STATUS_DEADLINE, "all servers for this request were busy until its deadline", PICK_CANCELLED);
+        return;
+    }
+    try_next(f);
+}
+
+/* ---- the connection says something ---- */
+
+static enum pick_outcome outcome_of(int status)
+{
+    if (status == 502 || status == 503 || status == 504)
+        return PICK_GATEWAY_FAILURE;
+    return status == 500 ? PICK_SERVER_ERROR : PICK_OK;
+}
+
+static const char *retry_word(int status)
+{
+    return status == 502 ? "502" : status == 503 ? "503" : status == 504 ? "504" : NULL;
+}
+
+void forward__head(struct forward *f)
+{
+    int status = f->conn->channel.parser.status;
+    const char *why = retry_word(status);
+    uint64_t now = loop_now_ns(f->home->loop);
+    if (why && wanted(f, why)) {
+        f->last_status = status == 503 ? STATUS_UNAVAILABLE : status == 504 ? STATUS_DEADLINE : STATUS_UPSTREAM;
+        error_set(&f->last, f->last_status, "every server that was asked answered %d", status);
+        if (forward__retry(f, PICK_GATEWAY_FAILURE, why, now))
+            return;
+    }
+    forward__arm(f, now + f->target.route->idle_timeout);
+    answer__begin(f);
+}
+
+void forward__body(struct forward *f, struct str part)
+{
+    if (f->phase == FORWARD_STREAMING)
+        forward__arm(f, loop_now_ns(f->home->loop) + f->target.route->idle_timeout);
+    answer__take(f, part);
+}
+
+void forward__done(struct forward *f, int status)
+{
+    struct conn *c = f->conn;
+    answer__end(f);
+    f->conn = NULL;
+    peers_give(c, f->p->o.keepalive);
+    forward__end(f, outcome_of(status));
+}
+
+void forward__failed(struct forward *f, const struct error *err)
+{
+    uint64_t now = loop_update_now(f->home->loop);
+    const char *why = f->phase == FORWARD_CONNECTING ? "connect" : "reset";
+    if (f->phase == FORWARD_STREAMING) {
+        answer__break(f, "the server that answered this request broke off");
+        return;
+    }
+    f->last_status = STATUS_UPSTREAM;
+    error_set(&f->last, STATUS_UPSTREAM,
+              f->phase == FORWARD_CONNECTING ? "the server for this request can't be reached"
+                                             : "the server for this request broke off before it answered");
+    LOG(f->g->o.log, LOG_DEBUG, "upstream_failed", LOG_STR("upstream", upstream_name(f->pick.upstream)), LOG_S("why", why),
+        LOG_S("reason", err->text), LOG_STR("request_id", f->r->request_id));
+    /* a kept connection that the server closed while it idled says nothing about the server */
+    bool stale = f->conn && f->conn->reused && f->phase == FORWARD_SENT && !f->conn->channel.first_byte_ns;
+    enum pick_outcome outcome = stale ? PICK_CANCELLED : PICK_GATEWAY_FAILURE;
+    if (!forward__retry(f, outcome, why, now))
+        fail(f, STATUS_UPSTREAM, f->last.text, outcome);
+}
+
+/* ---- the beginning ---- */
+
+static uint64_t hash_key(const struct forward *f)
+{
+    const struct gateway_pool *o = &f->p->o;
+    struct str s = o->hash_header[0] ? http_header_get(f->r, o->hash_header) : (struct str){0};
+    if (!s.p)
+        switch ((enum gateway_hash)o->hash_key) {
+        case GATEWAY_HASH_CLIENT:
+            s = f->r->peer;
+            while (s.n && s.p[s.n - 1] != ':')
+                s.n--;
+            break;
+        case GATEWAY_HASH_MODEL:
+            s = f->hints.model;
+            break;
+        case GATEWAY_HASH_USER:
+            s = f->hints.user;
+            break;
+        case GATEWAY_HASH_PATH:
+            s = f->r->path;
+            break;
+        }
+    return hash_bytes(s.p, s.n, 7);
+}
+
+/* The client's own deadline, and the route's, whichever comes first. */
+static uint64_t deadline_of(const struct http_request *r, const struct gateway_route *t)
+{
+    struct str h = http_header_get(r, "x-inferd-timeout-ms");
+    uint64_t ms, at = UINT64_MAX, ns;
+    if (h.p && str_to_u64(h, &ms) && ms && !__builtin_mul_overflow(ms, NS_PER_MS, &ns) &&
+        __builtin_add_overflow(r->received_ns, ns, &at))
+        at = UINT64_MAX;
+    return t->timeout ? MIN_OF(at, r->received_ns + t->timeout) : at;
+}
+
+/* The body with another model's name in it: everything else stays as it was. NOMEM. */
+static int rewrite_body(struct forward *f)
+{
+    const char *name = f->target.route->rewrite_model;
+    struct str body = {(const char *)f->r->body.p, f->r->body.n};
+    f->body = slice_borrow(f->r->body.p, f->r->body.n);
+    if (!name[0] || !f->hints.model_raw.p)
+        return 0;
+    struct buf out;
+    buf_init(&out);
+    size_t at = (size_t)(f->hints.model_raw.p - body.p), end = at + f->hints.model_raw.n;
+    buf_append(&out, body.p, at);
+    buf_append_json_str(&out, str_of(name));
+    buf_append(&out, body.p + end, body.n - end);
+    f->body = slice_take(&out);
+    return f->body.p ? 0 : STATUS_NOMEM;
+}
+
+static struct forward *forward_new(struct gateway *g, struct http_request *r, struct gateway_target *target,
+                                   const struct gateway_hints *hints)
+{
+    struct forward *f = ARENA_NEW(r->arena, struct forward);
+    struct gateway_loop *home = peers_of_loop(g, r->loop);
+    if (!f || !home)
+        return NULL;
+    *f = (struct forward){.r = r, .g = g, .target = *target, .home = home, .hints = *hints, .task.run = woken};
+    f->p = gateway__pool_of(target->table, target->route->upstream);
+    f->deadline_ns = deadline_of(r, target->route);
+    list_init(&f->waiting);
+    loop_timer_init(&f->timer, on_timer);
+    buf_init(&f->head);
+    buf_init(&f->answer);
+    f->ask.hash = hash_key(f);
+    f->ask.tokens = hints->tokens;
+    if (f->p->o.balance == BALANCE_LLM && hints->prompt.n) {
+        f->ask.prefix = f->blocks;
+        f->ask.n_prefix =
+            prefix_hash(hints->prompt, hash_bytes(hints->model.p, hints->model.n, 3), f->blocks, PREFIX_BLOCKS_MAX);
+    }
+    return rewrite_body(f) ? NULL : f;
+}
+
+void gateway_forward(struct gateway *g, struct http_request *r, struct gateway_target *target,
+                     const struct gateway_hints *hints)
+{
+    if (headers__looped(g, r)) {
+        gateway_forget(target);
+        http_reply_error(r, STATUS_LOOP, "this request came back to the gateway that had sent it on: its routes form a loop",
+                         0);
+        return;
+    }
+    struct forward *f = forward_new(g, r, target, hints);
+    if (!f) {
+        gateway_forget(target);
+        http_reply_error(r, STATUS_NOMEM, "out of memory for this request; try again later", 1);
+        return;
+    }
+    *target = (struct gateway_target){0};
+    http_hold(r);
+    r->taker = f;
+    r->on_gone = on_gone;
+    try_next(f);
+}

@@ -1,0 +1,190 @@
+/* gateway_priv.h: for the files of gateway/ only.
+ *
+ *   gateway.c  life, tables, reload, matching
+ *   pools.c    a pool with its lock, its budget, its queue and its metrics
+ *   peers.c    connections of one I/O thread
+ *   forward.c  one request on its way, try by try
+ *   answer.c   an upstream's answer on its way to the client
+ *   headers.c  what is sent on and what is not, both ways
+ *   check.c    the thread that ticks pools and checks servers; the one that looks up names
+ *
+ * Locks: gateway.lock (RANK_ROUTES): the current table. gateway_pool_live.lock (RANK_POOL): the pool, its budget, its queue. Neither is held
+ * across a call out of this folder but into route/ and the log. */
+#ifndef INFERD_GATEWAY_PRIV_H
+#define INFERD_GATEWAY_PRIV_H
+
+#include <stdatomic.h>
+
+#include "base/list.h"
+#include "base/map.h"
+#include "gateway/gateway.h"
+#include "net/http_client.h"
+#include "os/sock.h"
+#include "os/thread.h"
+#include "route/pool.h"
+#include "route/prefix.h"
+#include "route/retry.h"
+
+#define GATEWAY_ZONES    31
+#define GATEWAY_OUTCOMES 5 /* enum pick_outcome */
+
+/* A pool as it runs. Refcounted: by the tables that name it. */
+struct gateway_live {
+    _Atomic uint32_t refs;
+    struct gateway *g;
+    struct arena arena;
+    struct gateway_pool o; /* a copy */
+    struct os_mutex lock;  /* RANK_POOL: the rest of this group */
+    struct pool *pool;
+    struct retry_budget budget;
+    struct list waiting; /* forward.waiting: no server has room */
+    uint32_t n_waiting;
+    struct metric *retries, *queued, *queue_refused, *budget_refused;
+    struct list checks; /* struct server_check; the check thread's */
+};
+
+/* One configuration of routes; immutable, refcounted by the gateway and by the requests under way. */
+struct gateway_table {
+    _Atomic uint32_t refs;
+    struct arena arena;
+    struct gateway_config config;
+    struct gateway_live **pools; /* [config.n_pools] */
+    uint64_t max_body;
+};
+
+struct gateway {
+    struct gateway_options o;
+    struct os_mutex lock; /* RANK_ROUTES */
+    struct gateway_table *table;
+    char *zones[GATEWAY_ZONES]; /* id - 1 -> name; grows only; lock */
+    char via[40];               /* "inferd-1f2e3d4c": how this process finds requests that come back */
+    uint64_t seed;
+    struct metric_family *requests_family, *state_family, *in_flight_family;
+    /* check.c */
+    struct os_thread checker, resolver;
+    bool checker_started, resolver_started;
+    struct loop *loop;
+    _Atomic bool stop;
+};
+
+/* ---- gateway.c ---- */
+struct gateway_table *gateway__table_get(struct gateway *g); /* a reference */
+void gateway__table_unref(struct gateway_table *t);
+struct gateway_live *gateway__pool_of(const struct gateway_table *t, const char *name); /* borrowed */
+/* The id of a zone's name, 0 for "" or when there are too many. */
+uint32_t gateway__zone_id(struct gateway *g, const char *name);
+
+/* ---- pools.c ---- */
+struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o, struct error *err);
+struct gateway_live *live_ref(struct gateway_live *p);
+void live_unref(struct gateway_live *p);
+/* Same but for the servers? */
+bool live_same(const struct gateway_live *p, const struct gateway_pool *o);
+/* Look up `o`'s servers and set them. A name that isn't found keeps what was there under it: warned about. Blocks on the resolver. */
+int live_set_servers(struct gateway_live *p, const struct gateway_pool *o, struct error *err) MUST_CHECK;
+/* Count an ended try and give its place to who waits. */
+void live_done(struct gateway_live *p, const struct pick *k, enum pick_outcome outcome, uint64_t now_ns);
+/* Wake the first that waits, if any; p->lock held. */
+void live_wake_one(struct gateway_live *p);
+
+/* ---- peers.c ---- */
+struct forward;
+
+/* Connections of one loop; LOOP_SLOT_GATEWAY. */
+struct gateway_loop {
+    struct gateway *g;
+    struct loop *loop;
+    struct map peers;  /* name -> struct peer */
+    struct list conns; /* all of them */
+};
+
+struct peer {
+    char name[OS_ADDR_TEXT_BYTES];
+    struct os_addr addr;
+    struct list idle; /* conn.idle, latest first */
+    uint32_t n_idle;
+};
+
+struct conn {
+    struct http_channel channel;
+    struct gateway_loop *home;
+    struct peer *peer;
+    struct list all, idle;
+    struct forward *user; /* NULL: idle */
+    struct loop_task reap;
+    bool reused;
+};
+
+/* NULL: out of memory. */
+struct gateway_loop *peers_of_loop(struct gateway *g, struct loop *loop);
+/* A connection to `name` for `user`: an idle one (reused; may be sent on at once) or a new one that isn't connected yet. NULL: out of memory. */
+struct conn *peers_take(struct gateway_loop *home, struct str name, struct forward *user);
+/* Back into the idle ones, unless there are `keep` already or it is closed. */
+void peers_give(struct conn *c, uint32_t keep);
+/* Close it. */
+void peers_drop(struct conn *c);
+
+/* ---- forward.c ---- */
+
+enum forward_phase { FORWARD_WAITING, FORWARD_CONNECTING, FORWARD_SENT, FORWARD_BUFFERING, FORWARD_STREAMING, FORWARD_OVER };
+
+struct forward {
+    struct http_request *r;
+    struct gateway *g;
+    struct gateway_target target;
+    struct gateway_live *p; /* the route's pool, or its fallback; borrowed from the table */
+    struct gateway_loop *home;
+    struct gateway_hints hints;
+    struct pick_request ask;
+    struct pick pick;
+    struct conn *conn;
+    enum forward_phase phase;
+    bool picked, counted, retrying, on_fallback, events, blocked;
+    uint32_t tries;
+    uint64_t wait_until_ns;             /* for room; 0: it doesn't wait */
+    uint64_t deadline_ns, try_until_ns; /* of the beginning of the answer; UINT64_MAX: none */
+    struct loop_timer timer;
+    struct buf head;     /* of the request that is sent */
+    struct slice body;   /* borrowed, or rewritten: then owned */
+    struct list waiting; /* p->waiting; p->lock */
+    struct loop_task task;
+    bool posted;       /* p->lock: taken off the queue, the task is on its way */
+    struct buf answer; /* FORWARD_BUFFERING */
+    struct error last; /* why the latest try failed */
+    int last_status;   /* STATUS_UPSTREAM, STATUS_DEADLINE ... */
+    uint64_t blocks[PREFIX_BLOCKS_MAX];
+};
+
+/* The try's connection says something (peers.c). */
+void forward__connected(struct forward *f);
+void forward__head(struct forward *f);
+void forward__body(struct forward *f, struct str part);
+void forward__done(struct forward *f, int status);
+void forward__failed(struct forward *f, const struct error *err);
+/* It is over: count, free, let go. The reply has been given. */
+void forward__end(struct forward *f, enum pick_outcome outcome);
+/* When to be woken next. */
+void forward__arm(struct forward *f, uint64_t at_ns);
+/* Try again elsewhere, if that is allowed after `outcome` for reason `why` ("connect", "reset", "timeout", "503"); false: it isn't. */
+bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *why, uint64_t now_ns);
+
+/* ---- answer.c ---- */
+void answer__begin(struct forward *f);
+void answer__take(struct forward *f, struct str part);
+void answer__end(struct forward *f);
+/* It broke after its beginning was sent: say so in-band where the format has a way, and end. */
+void answer__break(struct forward *f, const char *text);
+
+/* ---- headers.c ---- */
+/* The head of a request as it is sent on, into f->head. INVALID names a header that can't be sent; LOOP. */
+int headers__request(struct forward *f, uint64_t now_ns, struct error *err) MUST_CHECK;
+/* Headers of an answer that are passed back, into an array in the request's arena; the content type apart. NULL: out of memory. */
+struct http_header *headers__answer(struct forward *f, size_t *n, const char **content_type);
+/* Has this request been here before? */
+bool headers__looped(const struct gateway *g, const struct http_request *r);
+
+/* ---- check.c ---- */
+int check__start(struct gateway *g, struct error *err) MUST_CHECK;
+void check__stop(struct gateway *g);
+
+#endif

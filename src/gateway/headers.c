@@ -1,0 +1,183 @@
+/* headers.c: what is sent on. A message is always written anew, never passed through as bytes: hop-by-hop fields end here (RFC 9110, 7.6.1),
+ * what names the client is ours to say (X-Forwarded-*, Forwarded, Via), and no header of ours can be forged from outside. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/size.h"
+#include "base/status.h"
+#include "gateway/gateway_priv.h"
+
+#define NS_PER_MS 1000000u
+
+/* Never passed on, in either direction. */
+static const char *const hop_by_hop[] = {
+    "connection", "keep-alive",        "proxy-connection", "proxy-authenticate", "proxy-authorization", "te",
+    "trailer",    "transfer-encoding", "upgrade",          "http2-settings"};
+/* Written by us, or untrue behind us: bodies are decoded when they come in. */
+static const char *const ours_request[] = {
+    "content-length", "content-encoding",    "host",     "expect", "via", "forwarded", "x-request-id",
+    "traceparent",    "x-inferd-timeout-ms", "x-real-ip"};
+static const char *const ours_answer[] = {"content-length", "content-type", "date", "server", "x-request-id"};
+
+static bool one_of(struct str name, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (str_ieqz(name, list[i]))
+            return true;
+    return false;
+}
+
+static bool begins(struct str name, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    return name.n >= n && str_ieqz((struct str){name.p, n}, prefix);
+}
+
+static bool named(const struct gateway_words *w, struct str name)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        const char *colon = strchr(w->v[i], ':');
+        struct str each = {w->v[i], colon ? (size_t)(colon - w->v[i]) : strlen(w->v[i])};
+        if (str_ieq(name, str_trim(each)))
+            return true;
+    }
+    return false;
+}
+
+/* Is `name` listed in a Connection header? */
+static bool connection_lists(const struct http_header *h, size_t n, struct str name)
+{
+    char z[128];
+    if (name.n >= sizeof z)
+        return false;
+    snprintf(z, sizeof z, "%.*s", STR_ARG(name));
+    for (size_t i = 0; i < n; i++)
+        if (str_ieqz(h[i].name, "connection") && http1_list_has(h[i].value, z))
+            return true;
+    return false;
+}
+
+bool headers__looped(const struct gateway *g, const struct http_request *r)
+{
+    size_t n = strlen(g->via);
+    for (size_t i = 0; i < r->n_headers; i++) {
+        struct str v = r->headers[i].value;
+        if (!str_ieqz(r->headers[i].name, "via"))
+            continue;
+        for (size_t at = 0; at + n <= v.n; at++)
+            if (memcmp(v.p + at, g->via, n) == 0)
+                return true;
+    }
+    return false;
+}
+
+static bool goes_on(const struct forward *f, const struct http_header *h)
+{
+    const struct gateway_route *t = f->target.route;
+    if (one_of(h->name, hop_by_hop, COUNT_OF(hop_by_hop)) || one_of(h->name, ours_request, COUNT_OF(ours_request)) ||
+        begins(h->name, "x-forwarded-") || begins(h->name, "x-inferd-"))
+        return false;
+    if (f->hints.own_credentials && (str_ieqz(h->name, "authorization") || str_ieqz(h->name, "x-api-key")))
+        return false;
+    if (named(&t->remove_headers, h->name) || named(&t->set_headers, h->name))
+        return false;
+    return !connection_lists(f->r->headers, f->r->n_headers, h->name);
+}
+
+static struct str client_address(const struct http_request *r)
+{
+    struct str a = r->peer;
+    while (a.n && a.p[a.n - 1] != ':')
+        a.n--;
+    if (a.n)
+        a.n--;
+    if (a.n > 2 && a.p[0] == '[')
+        a = (struct str){a.p + 1, a.n - 2};
+    return a.n ? a : r->peer;
+}
+
+static void write_own(struct forward *f, uint64_t now_ns)
+{
+    const struct http_request *r = f->r;
+    struct buf *out = &f->head;
+    struct str host = http_header_get(r, "host"), via = http_header_get(r, "via");
+    char text[256];
+    http1_write_header(out, STR("Host"), host.n ? host : upstream_name(f->pick.upstream));
+    http1_write_header(out, STR("X-Forwarded-For"), client_address(r));
+    http1_write_header(out, STR("X-Forwarded-Proto"), r->secure ? STR("https") : STR("http"));
+    if (host.n)
+        http1_write_header(out, STR("X-Forwarded-Host"), host);
+    int n = snprintf(text, sizeof text, "%.*s%s%s %s", (int)MIN_OF(via.n, (size_t)160), via.p ? via.p : "", via.n ? ", " : "",
+                     r->version == 20 ? "2.0" : "1.1", f->g->via);
+    http1_write_header(out, STR("Via"), (struct str){text, (size_t)n});
+    http1_write_header(out, STR("X-Request-Id"), r->request_id);
+    if (r->traceparent.n)
+        http1_write_header(out, STR("Traceparent"), r->traceparent);
+    if (f->deadline_ns != UINT64_MAX)
+        http1_write_header_u64(out, "X-Inferd-Timeout-Ms",
+                               f->deadline_ns > now_ns ? MAX_OF((f->deadline_ns - now_ns) / NS_PER_MS, (uint64_t)1) : 1);
+    if (f->body.n || r->method == HTTP_POST || r->method == HTTP_PUT || r->method == HTTP_PATCH)
+        http1_write_header_u64(out, "Content-Length", f->body.n);
+}
+
+/* "/v2/models/OLD/..." with another name; other paths as they are. */
+static void write_path(struct forward *f)
+{
+    static const char prefix[] = "/v2/models/";
+    struct str path = f->r->path;
+    size_t n = sizeof prefix - 1;
+    if (f->target.route->rewrite_model[0] && begins(path, prefix)) {
+        size_t end = n;
+        while (end < path.n && path.p[end] != '/')
+            end++;
+        buf_append_z(&f->head, prefix);
+        buf_append_z(&f->head, f->target.route->rewrite_model);
+        path = (struct str){path.p + end, path.n - end};
+    }
+    buf_append_str(&f->head, path);
+    if (f->r->query.n) {
+        buf_append_c(&f->head, '?');
+        buf_append_str(&f->head, f->r->query);
+    }
+}
+
+int headers__request(struct forward *f, uint64_t now_ns, struct error *err)
+{
+    const struct gateway_words *set = &f->target.route->set_headers;
+    struct buf *out = &f->head;
+    buf_clear(out);
+    buf_append_str(out, f->r->method_text);
+    buf_append_c(out, ' ');
+    write_path(f);
+    buf_append_z(out, " HTTP/1.1\r\n");
+    write_own(f, now_ns);
+    for (size_t i = 0; i < f->r->n_headers; i++)
+        if (goes_on(f, &f->r->headers[i]) && !http1_write_header(out, f->r->headers[i].name, f->r->headers[i].value))
+            return error_set(err, STATUS_INVALID, "the header %.*s can't be sent on", STR_ARG(f->r->headers[i].name));
+    for (size_t i = 0; i < set->n; i++) {
+        const char *colon = strchr(set->v[i], ':');
+        if (colon)
+            http1_write_header(out, str_trim((struct str){set->v[i], (size_t)(colon - set->v[i])}),
+                               str_trim(str_of(colon + 1)));
+    }
+    buf_append_z(out, "\r\n");
+    return out->failed ? error_set(err, STATUS_NOMEM, "out of memory for this request; try again later") : 0;
+}
+
+struct http_header *headers__answer(struct forward *f, size_t *n, const char **content_type)
+{
+    const struct http1_parser *p = &f->conn->channel.parser;
+    struct http_header *out = arena_array(f->r->arena, p->n_headers + 1, sizeof *out);
+    struct str type = http1_header(p, "content-type");
+    *n = 0;
+    *content_type = type.p ? arena_strdup(f->r->arena, type) : NULL;
+    if (!out || (type.p && !*content_type))
+        return NULL;
+    for (size_t i = 0; i < p->n_headers; i++) {
+        struct str name = p->headers[i].name;
+        if (!one_of(name, hop_by_hop, COUNT_OF(hop_by_hop)) && !one_of(name, ours_answer, COUNT_OF(ours_answer)) &&
+            !connection_lists(p->headers, p->n_headers, name))
+            out[(*n)++] = p->headers[i];
+    }
+    return out;
+}

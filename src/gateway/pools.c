@@ -1,0 +1,249 @@
+/* pools.c: a route/pool with what it takes to run it: a lock, the retry budget, requests that wait for room, metrics, and names looked up. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/check.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "gateway/gateway_priv.h"
+#include "os/clock.h"
+
+#define ADDRESSES_MAX 64 /* that one name stands for */
+
+static void on_event(void *ctx, const struct pool *pool, const struct upstream *u, enum pool_event e, const char *reason)
+{
+    struct gateway_live *p = ctx;
+    bool bad =
+        e == POOL_EJECTED || e == POOL_EJECTION_REFUSED || e == POOL_CHECK_DOWN || e == POOL_LAST_RESORT || e == POOL_SUSPECT;
+    LOG(p->g->o.log, bad ? LOG_WARN : LOG_INFO, "upstream_state", LOG_S("pool", pool_name(pool)),
+        LOG_STR("upstream", upstream_name(u)), LOG_S("event", pool_event_name(e)), LOG_S("reason", reason));
+}
+
+static struct metric *counter(struct gateway *g, const char *name, const char *help, const char *pool)
+{
+    static const char *const labels[] = {"pool", NULL};
+    struct metric_family *f = metrics_family(g->o.metrics, METRIC_COUNTER, name, help, labels, NULL, 0);
+    return f ? metrics_series(f, (const char *const[]){pool, NULL}) : NULL;
+}
+
+static void register_pool(struct gateway_live *p)
+{
+    p->retries = counter(p->g, "inferd_upstream_retries_total", "Tries after a first one that failed.", p->o.name);
+    p->queued =
+        counter(p->g, "inferd_upstream_queued_total", "Requests that waited because every server was at max_conns.", p->o.name);
+    p->queue_refused = counter(p->g, "inferd_upstream_queue_refused_total",
+                               "Requests refused because too many waited, or they waited too long.", p->o.name);
+    p->budget_refused = counter(p->g, "inferd_upstream_retry_budget_refused_total",
+                                "Retries not made because too many were under way.", p->o.name);
+}
+
+static void options_of(const struct gateway_live *p, struct pool_options *o)
+{
+    const struct gateway_pool *c = &p->o;
+    *o = (struct pool_options){
+        .name = c->name,
+        .policy = (enum balance_policy)c->balance,
+        .min_healthy = c->min_healthy,
+        .fall = c->check.fall,
+        .rise = c->check.rise,
+        .slow_start_ns = c->slow_start,
+        .local_zone = gateway__zone_id(p->g, p->g->o.zone),
+        .outlier = {.consecutive = c->max_fails, .base_ns = c->eject_base, .max_ns = c->eject_max},
+        .seed = p->g->seed,
+    };
+}
+
+struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o, struct error *err)
+{
+    struct gateway_live *p = calloc(1, sizeof *p);
+    struct gateway_config one = {.pools = (struct gateway_pool *)(uintptr_t)o, .n_pools = 1}, copy;
+    if (!p) {
+        error_set(err, STATUS_NOMEM, "out of memory for an upstream pool");
+        return NULL;
+    }
+    atomic_init(&p->refs, 1);
+    p->g = g;
+    arena_init(&p->arena, 2048, 0);
+    os_mutex_init(&p->lock, RANK_POOL);
+    list_init(&p->waiting);
+    list_init(&p->checks);
+    int rc = gateway_config_copy(&one, &p->arena, &copy);
+    if (!rc) {
+        struct pool_options po;
+        p->o = copy.pools[0];
+        options_of(p, &po);
+        rc = pool_create(&po, on_event, p, &p->pool, err);
+    }
+    if (rc) {
+        error_set(err, STATUS_NOMEM, "out of memory for an upstream pool");
+        live_unref(p);
+        return NULL;
+    }
+    retry_budget_init(&p->budget, o->retry.budget_percent / 100.0, o->retry.budget_least);
+    register_pool(p);
+    return p;
+}
+
+struct gateway_live *live_ref(struct gateway_live *p)
+{
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return p;
+}
+
+void live_unref(struct gateway_live *p)
+{
+    if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    ASSERT(list_empty(&p->checks) && list_empty(&p->waiting));
+    pool_destroy(p->pool);
+    arena_release(&p->arena);
+    os_mutex_release(&p->lock);
+    free(p);
+}
+
+static bool same_words(const struct gateway_words *a, const struct gateway_words *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; i < a->n && same; i++)
+        same = strcmp(a->v[i], b->v[i]) == 0;
+    return same;
+}
+
+bool live_same(const struct gateway_live *p, const struct gateway_pool *o)
+{
+    const struct gateway_pool *a = &p->o;
+    return a->balance == o->balance && a->hash_key == o->hash_key && strcmp(a->hash_header, o->hash_header) == 0 &&
+           a->min_healthy == o->min_healthy && a->keepalive == o->keepalive && a->max_fails == o->max_fails &&
+           a->queue == o->queue && a->slow_start == o->slow_start && a->connect_timeout == o->connect_timeout &&
+           a->eject_base == o->eject_base && a->eject_max == o->eject_max && a->resolve_interval == o->resolve_interval &&
+           a->queue_timeout == o->queue_timeout && strcmp(a->check.path, o->check.path) == 0 &&
+           a->check.interval == o->check.interval && a->check.timeout == o->check.timeout && a->check.fall == o->check.fall &&
+           a->check.rise == o->check.rise && a->retry.attempts == o->retry.attempts &&
+           a->retry.budget_percent == o->retry.budget_percent && a->retry.budget_least == o->retry.budget_least &&
+           same_words(&a->retry.on, &o->retry.on);
+}
+
+/* ---- servers ---- */
+
+struct found {
+    struct upstream_options *list;
+    char (*names)[OS_ADDR_TEXT_BYTES];
+    size_t n, cap;
+};
+
+static int found_add(struct found *f, const struct upstream_options *o, const struct os_addr *a)
+{
+    if (f->n == f->cap) {
+        size_t cap = f->cap ? 2 * f->cap : 16;
+        struct upstream_options *list = realloc(f->list, cap * sizeof *list);
+        f->list = list ? list : f->list;
+        char(*names)[OS_ADDR_TEXT_BYTES] = realloc(f->names, cap * sizeof *names);
+        f->names = names ? names : f->names;
+        if (!list || !names)
+            return STATUS_NOMEM;
+        f->cap = cap;
+    }
+    os_addr_text(a, f->names[f->n]);
+    for (size_t i = 0; i < f->n; i++)
+        if (strcmp(f->names[i], f->names[f->n]) == 0)
+            return 0; /* two names for one address */
+    f->list[f->n++] = *o;
+    return 0;
+}
+
+/* One configured server: every address that its name has now. */
+static int look_up(struct gateway_live *p, const struct gateway_server *s, struct found *f)
+{
+    struct os_addr addrs[ADDRESSES_MAX];
+    struct error err = {0};
+    size_t n = 0;
+    struct upstream_options o = {
+        .weight = s->weight,
+        .level = s->backup,
+        .zone = gateway__zone_id(p->g, s->zone),
+        .max_conns = s->max_conns,
+        .max_fails = s->max_fails,
+        .fail_timeout_ns = s->fail_timeout,
+        .slow_start_ns = s->slow_start,
+    };
+    if (os_addr_resolve(s->address, addrs, ADDRESSES_MAX, &n, &err) < 0) {
+        LOG(p->g->o.log, LOG_WARN, "upstream_unresolved", LOG_S("pool", p->o.name), LOG_S("address", s->address),
+            LOG_S("reason", err.text));
+        return err.code == STATUS_INVALID ? STATUS_INVALID : STATUS_NOT_FOUND;
+    }
+    int rc = 0;
+    for (size_t i = 0; i < n && !rc; i++)
+        rc = found_add(f, &o, &addrs[i]);
+    return rc;
+}
+
+int live_set_servers(struct gateway_live *p, const struct gateway_pool *o, struct error *err)
+{
+    struct found f = {0};
+    int rc = 0;
+    bool lost = false;
+    for (size_t i = 0; i < o->n_servers && rc != STATUS_NOMEM && rc != STATUS_INVALID; i++) {
+        rc = look_up(p, &o->servers[i], &f);
+        lost |= rc == STATUS_NOT_FOUND;
+    }
+    if (rc == STATUS_INVALID)
+        rc = error_set(err, STATUS_INVALID,
+                       "upstream pool \"%s\" has a server that is no address: write HOST:PORT or unix:/path", o->name);
+    else if (rc == STATUS_NOMEM)
+        rc = error_set(err, STATUS_NOMEM, "out of memory for the servers of pool \"%s\"", o->name);
+    else
+        rc = 0;
+    for (size_t i = 0; i < f.n; i++)
+        f.list[i].name = str_of(f.names[i]);
+    os_mutex_lock(&p->lock);
+    /* a resolver that fails for a while must not empty a pool that works */
+    struct upstream_view v;
+    bool keep = lost && pool_look(p->pool, 0, 0, &v);
+    if (!rc && !keep)
+        rc = pool_set(p->pool, f.list, f.n, os_monotonic_ns(), err);
+    os_mutex_unlock(&p->lock);
+    free(f.list);
+    free(f.names);
+    return rc;
+}
+
+/* ---- ends of tries ---- */
+
+void live_wake_one(struct gateway_live *p)
+{
+    struct list *l = list_pop_front(&p->waiting);
+    if (!l)
+        return;
+    struct forward *f = LIST_ENTRY(l, struct forward, waiting);
+    p->n_waiting--;
+    f->posted = true;
+    loop_post(f->home->loop, &f->task);
+}
+
+static_assert(GATEWAY_OUTCOMES <= UPSTREAM_TAGS, "a handle an outcome");
+
+/* p->lock held. */
+static void count(struct gateway_live *p, struct upstream *u, enum pick_outcome outcome)
+{
+    static const char *const names[GATEWAY_OUTCOMES] = {
+        [PICK_OK] = "ok",           [PICK_SERVER_ERROR] = "server_error", [PICK_GATEWAY_FAILURE] = "gateway_failure",
+        [PICK_TIMEOUT] = "timeout", [PICK_CANCELLED] = "cancelled",
+    };
+    char name[OS_ADDR_TEXT_BYTES];
+    void **tag = &upstream_tags(u)[outcome];
+    if (!*tag && p->g->requests_family) {
+        snprintf(name, sizeof name, "%.*s", STR_ARG(upstream_name(u)));
+        *tag = metrics_series(p->g->requests_family, (const char *const[]){p->o.name, name, names[outcome], NULL});
+    }
+    metric_inc(*tag);
+}
+
+void live_done(struct gateway_live *p, const struct pick *k, enum pick_outcome outcome, uint64_t now_ns)
+{
+    os_mutex_lock(&p->lock);
+    count(p, k->upstream, outcome);
+    pool_done(p->pool, k, outcome, now_ns);
+    live_wake_one(p);
+    os_mutex_unlock(&p->lock);
+}

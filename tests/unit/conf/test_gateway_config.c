@@ -1,0 +1,100 @@
+/* test_gateway_config.c: the sections `upstreams` and `routes`, through the whole configuration file. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/status.h"
+#include "conf/config.h"
+
+static int read_text(struct config *c, const char *text, struct error *err)
+{
+    assert_int_equal(config_init(c, err), 0);
+    return config_apply_yaml(c, str_of(text), "f.yaml", NULL, err);
+}
+
+static void a_whole_one(void **state)
+{
+    static const char text[] = "zone: a\n"
+                               "upstreams:\n"
+                               "  - name: llm\n"
+                               "    balance: llm\n"
+                               "    servers:\n"
+                               "      - 10.0.0.7:8000\n"
+                               "      - {address: \"10.0.0.8:8000\", weight: 2, zone: b, backup: true, max_conns: 64}\n"
+                               "    check: {path: /v2/health/ready, interval: 500ms}\n"
+                               "    retry: {attempts: 2, on: [connect, \"503\"]}\n"
+                               "routes:\n"
+                               "  - {model: \"llama-*\", upstream: llm, timeout: 5m, set_headers: [\"x-a: b\"]}\n"
+                               "  - {path_prefix: /v2/, upstream: local, max_body: 64MiB, percent: 12.5}\n";
+    (void)state;
+    struct config c;
+    struct error err;
+    assert_int_equal(read_text(&c, text, &err), 0);
+    assert_string_equal(c.zone, "a");
+    assert_int_equal(c.gateway.n_pools, 1);
+    struct arena other;
+    struct gateway_config copy;
+    arena_init(&other, 1024, 0);
+    assert_int_equal(gateway_config_copy(&c.gateway, &other, &copy), 0);
+    config_release(&c); /* the copy stands on its own */
+    const struct gateway_pool *p = copy.pools;
+    assert_string_equal(p->name, "llm");
+    assert_int_equal(p->balance, 4);
+    assert_int_equal(p->n_servers, 2);
+    assert_string_equal(p->servers[0].address, "10.0.0.7:8000");
+    assert_int_equal(p->servers[0].weight, 1);
+    assert_string_equal(p->servers[1].zone, "b");
+    assert_int_equal(p->servers[1].weight, 2);
+    assert_true(p->servers[1].backup);
+    assert_int_equal(p->servers[1].max_conns, 64);
+    assert_string_equal(p->check.path, "/v2/health/ready");
+    assert_int_equal(p->check.interval, 500000000);
+    assert_int_equal(p->check.fall, 3);
+    assert_int_equal(p->retry.attempts, 2);
+    assert_int_equal(p->retry.on.n, 2);
+    assert_string_equal(p->retry.on.v[1], "503");
+    assert_int_equal(copy.n_routes, 2);
+    assert_string_equal(copy.routes[0].model, "llama-*");
+    assert_int_equal(copy.routes[0].timeout, 300000000000);
+    assert_string_equal(copy.routes[0].set_headers.v[0], "x-a: b");
+    assert_int_equal(copy.routes[1].max_body, 64 << 20);
+    assert_true(copy.routes[1].percent == 12.5);
+    assert_true(copy.routes[1].idempotent);
+    arena_release(&other);
+}
+
+static void refused(void **state)
+{
+    static const char *const cases[][2] = {
+        {"upstreams:\n  - {name: a, servers: [\"h:1\"], balance: fast}\n",
+         "f.yaml:2: upstreams[].balance: 'fast' is not accepted; give one of round_robin least_conn p2c hash llm"},
+        {"upstreams:\n  - {name: a}\n", "f.yaml:2: upstreams[] needs 'servers': Addresses, or maps as below."},
+        {"upstreams:\n  - {name: a, servers: [\"h:1\"], balnce: llm}\n",
+         "f.yaml:2: upstreams[] has no key 'balnce'; did you mean 'balance'?"},
+        {"upstreams:\n  - name: a\n    servers: [{address: \"h:1\", weight: 1001}]\n",
+         "f.yaml:3: upstreams[].servers[].weight: '1001' is not accepted; give a whole number in 1..1000"},
+        {"upstreams:\n  - {name: a, servers: [\"h:1\"], check: {interval: 2}}\n",
+         "f.yaml:2: upstreams[].check.interval: '2' is not accepted; give a time in 50ms..1h"},
+        {"routes:\n  - {upstream: b}\n", "f.yaml: routes[0] sends to 'b', which `upstreams` does not name"},
+        {"upstreams:\n  - {name: local, servers: [\"h:1\"]}\n",
+         "f.yaml: upstreams[].name: 'local' is this process; take another name"},
+        {"routes: 5\n", "f.yaml:1: inferd.yaml.routes: '5' is not accepted; give a list of 1 to 4096 entries"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct config c;
+        struct error err;
+        assert_int_equal(read_text(&c, cases[i][0], &err), STATUS_INVALID);
+        assert_string_equal(err.text, cases[i][1]);
+        config_release(&c);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_whole_one), cmocka_unit_test(refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,379 @@
+"""test_gateway.py: requests that other servers answer: routes, balancing, failure, streams, what is sent on and what is not.
+
+Replicas are real inferd processes where their answers matter, and gateway_upstream.py where their failures do.
+"""
+import concurrent.futures
+import json
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+import requests
+
+from gateway_upstream import Upstream, answer, events, raw, reset, silent
+from inferd_server import SIMPLE, Server, write_fake
+
+BODY = {"inputs": [{"name": n, "datatype": "INT32", "shape": [1, 16], "data": list(range(16))} for n in ("INPUT0", "INPUT1")]}
+SUM = [2 * i for i in range(16)]
+
+
+def gateway(tmp_path, text, *args):
+    config = tmp_path / "gateway.yaml"
+    config.write_text(text)
+    return Server(args=(f"--config={config}", *args))
+
+
+def pool(servers, name="p", **more):
+    """A pool's entry in YAML's flow style, which JSON is."""
+    return json.dumps({"name": name, "servers": [s if isinstance(s, (str, dict)) else s.address for s in servers], **more})
+
+
+def text_of(pools, routes):
+    return "upstreams:\n" + "".join(f"  - {p}\n" for p in pools) + "routes:\n" + "".join(f"  - {json.dumps(r)}\n" for r in routes)
+
+
+def total(server, name, **labels):
+    return server.metric(name, **labels)
+
+
+@pytest.fixture(scope="module")
+def replicas(tmp_path_factory):
+    root = tmp_path_factory.mktemp("replica")
+    write_fake(root, "simple", SIMPLE)
+    with Server(root) as a, Server(root) as b:
+        yield a, b
+
+
+def test_infer_through_the_gateway(tmp_path, replicas):
+    """KServe through the gateway is answered by both replicas in turn; what it doesn't route is its own."""
+    with gateway(tmp_path, text_of([pool(replicas)], [{"path_prefix": "/v2/models/simple", "upstream": "p"}])) as g:
+        for _ in range(20):
+            reply = g.infer("simple", BODY)
+            assert reply.status_code == 200
+            assert reply.json()["outputs"][0]["data"] == SUM
+        for replica in replicas:
+            assert total(g, "inferd_upstream_requests_total", upstream=replica.address, outcome="ok") == 10
+        assert requests.get(g.url + "/v2").json()["name"] == "inferd"
+        assert g.infer("other", BODY).status_code == 404
+        assert requests.get(g.url + "/v2/health/live").status_code == 200
+
+
+def test_a_model_in_the_body(tmp_path):
+    """The model's name decides, from JSON, also at the body's end, and for paths that only the upstream knows."""
+    with Upstream(answer(b'"a"')) as a, Upstream(answer(b'"b"')) as b:
+        routes = [{"model": "llama-*", "upstream": "a"}, {"model": "mistral", "upstream": "b", "rewrite_model": "mistral-7b"}]
+        with gateway(tmp_path, text_of([pool([a], "a"), pool([b], "b")], routes)) as g:
+            def ask(body, path="/v1/chat/completions"):
+                return requests.post(g.url + path, data=json.dumps(body), headers={"Content-Type": "application/json"})
+
+            assert ask({"messages": [{"role": "user", "content": "x" * 100000}], "model": "llama-3"}).json() == "a"
+            assert ask({"model": "mistral", "max_tokens": 5}).json() == "b"
+            assert json.loads(b.requests[-1].body) == {"model": "mistral-7b", "max_tokens": 5}
+            assert ask({"model": "llama-3"}, "/v1/something/new").json() == "a"
+            unknown = ask({"model": "gpt"})
+            assert unknown.status_code == 404 and "gpt" in unknown.json()["error"]["message"]
+            assert ask({"model": "gpt"}, "/v1/something/new").status_code == 404
+            twice = requests.post(g.url + "/v1/chat/completions", data='{"model":"llama-3","model":"mistral"}')
+            assert twice.status_code == 400 and 'is there twice; send it once' in twice.text
+
+
+def test_what_is_sent_on(tmp_path):
+    """Hop-by-hop and forged headers end here; ours are written; bodies arrive as they were."""
+    with Upstream(answer(b"{}", headers=[("X-Back", "1"), ("Connection", "keep-alive, x-secret"), ("X-Secret", "s"), ("Server", "u")])) as u:
+        route = {"path_prefix": "/p", "upstream": "p", "set_headers": ["x-set: yes"], "remove_headers": ["x-remove"]}
+        with gateway(tmp_path, text_of([pool([u])], [route])) as g:
+            reply = requests.post(g.url + "/p?a=1&b=%20", data=b"\x00\xff", headers={
+                "Connection": "x-drop", "X-Drop": "1", "TE": "trailers", "Proxy-Authorization": "p", "X-Forwarded-For": "6.6.6.6",
+                "X-Forwarded-Host": "evil", "Forwarded": "for=6.6.6.6", "X-Inferd-Internal": "1", "X-Remove": "1", "X-Set": "no",
+                "X-Keep": "k", "X-Request-Id": "id-1"})
+            assert reply.status_code == 200 and reply.headers["X-Back"] == "1"
+            assert "X-Secret" not in reply.headers and reply.headers.get("Server") != "u"
+            sent = u.requests[0]
+            assert (sent.method, sent.target, sent.body) == ("POST", "/p?a=1&b=%20", b"\x00\xff")
+            for name in ("x-drop", "te", "proxy-authorization", "forwarded", "x-inferd-internal", "x-remove", "connection"):
+                assert sent.get(name) == [], name
+            assert sent.get("x-forwarded-for") == ["127.0.0.1"] and sent.get("x-forwarded-proto") == ["http"]
+            assert sent.get("x-forwarded-host") == [g.address] and sent.get("host") == [g.address]
+            assert sent.get("x-set") == ["yes"] and sent.get("x-keep") == ["k"] and sent.get("x-request-id") == ["id-1"]
+            assert sent.get("via")[0].startswith("1.1 inferd-")
+
+
+def test_a_loop_is_found(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+    with gateway(tmp_path, text_of([pool([f"127.0.0.1:{port}"])], [{"path_prefix": "/p", "upstream": "p"}]),
+                 f"--http.listen=127.0.0.1:{port}") as g:
+        assert requests.get(f"http://127.0.0.1:{port}/p").status_code == 508
+        assert g.process.poll() is None
+
+
+def test_events_are_forwarded_as_they_come(tmp_path):
+    """20 events at 100 ms must span at least 1.9 s at the client (issue 5), and end with [DONE]."""
+    with Upstream(events(20, 0.1)) as u, gateway(tmp_path, text_of([pool([u])], [{"path": "/s", "upstream": "p"}])) as g:
+        times, lines = [], []
+        with requests.get(g.url + "/s", stream=True) as reply:
+            assert reply.headers["Content-Type"] == "text/event-stream"
+            for line in reply.iter_lines(chunk_size=1):
+                if line:
+                    times.append(time.monotonic())
+                    lines.append(line.decode())
+        assert lines == [f"data: {i}" for i in range(20)] + ["data: [DONE]"]
+        assert times[19] - times[0] >= 1.85
+
+
+def test_a_broken_stream_says_so(tmp_path):
+    """After the first byte nothing is spliced: an error event in-band, and no [DONE]. Other formats are cut."""
+    with Upstream(events(3, 0.01, end=False)) as u, gateway(tmp_path, text_of([pool([u])], [{"path": "/s", "upstream": "p"}])) as g:
+        lines = [line.decode() for line in requests.get(g.url + "/s", stream=True).iter_lines() if line]
+        assert lines[:3] == ["data: 0", "data: 1", "data: 2"]
+        assert lines[3] == "event: error"
+        assert json.loads(lines[4].removeprefix("data: "))["error"]["code"] == "upstream_broken"
+        assert len(lines) == 5 and len(u.requests) == 1
+        u.behave = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 200000)
+        with pytest.raises(requests.exceptions.ChunkedEncodingError):
+            requests.get(g.url + "/s", stream=True).content
+
+
+@pytest.mark.parametrize("phase", ["before_head", "streaming"])
+def test_a_client_that_leaves_cancels_upstream(tmp_path, phase):
+    behave = silent() if phase == "before_head" else events(1000, 0.02)
+    with Upstream(behave) as u, gateway(tmp_path, text_of([pool([u])], [{"path": "/s", "upstream": "p"}])) as g:
+        host, port = g.address.split(":")
+        with socket.create_connection((host, int(port))) as s:
+            s.sendall(b"GET /s HTTP/1.1\r\nHost: x\r\n\r\n")
+            while not u.requests:
+                time.sleep(0.005)
+            if phase == "streaming":
+                assert s.recv(100)
+            left = time.monotonic()
+        assert u.closed.acquire(timeout=5)
+        assert u.closed_at[0] - left < 2
+        deadline = time.monotonic() + 5
+        while total(g, "inferd_upstream_requests_total", outcome="cancelled") != 1 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert total(g, "inferd_upstream_requests_total", outcome="cancelled") == 1
+        status = requests.get(g.admin_url + "/admin/status").json()["upstreams"]["p"]
+        assert status["servers"][0]["in_flight"] == 0 and status["active"] == 0
+
+
+def test_failures_are_tried_elsewhere(tmp_path):
+    """No connection, a reset, garbage and 503 before an answer: each goes to the other server; the client sees 200."""
+    with Upstream(answer(b'"good"')) as good, Upstream(reset) as bad:
+        with socket.create_server(("127.0.0.1", 0)) as s:
+            nobody = "127.0.0.1:%d" % s.getsockname()[1]
+        text = text_of([pool([good, bad], "r", max_fails=1000), pool([good, nobody], "n", max_fails=1000)],
+                       [{"path": "/r", "upstream": "r"}, {"path": "/n", "upstream": "n"}])
+        with gateway(tmp_path, text) as g:
+            for behave in (reset, raw(b"nonsense\r\n\r\n"), answer(status="503 Service Unavailable")):
+                bad.behave = behave
+                for _ in range(4):
+                    reply = requests.post(g.url + "/r", data=b"x")
+                    assert (reply.status_code, reply.text) == (200, '"good"')
+            for _ in range(4):
+                assert requests.post(g.url + "/n", data=b"x").status_code == 200
+            assert total(g, "inferd_upstream_retries_total", pool="r") == 6
+            assert total(g, "inferd_upstream_requests_total", outcome="gateway_failure", pool="n") == 2
+
+
+def test_not_idempotent_is_sent_once(tmp_path):
+    with Upstream(answer()) as good, Upstream(reset) as bad:
+        text = text_of([pool([good, bad], max_fails=1000)], [{"path": "/r", "upstream": "p", "idempotent": False}])
+        with gateway(tmp_path, text) as g:
+            statuses = sorted(requests.post(g.url + "/r", data=b"x").status_code for _ in range(10))
+            assert statuses == [200] * 5 + [502] * 5
+            assert len(good.requests) == 5 and len(bad.requests) == 5
+
+
+def test_a_dead_replica_is_ejected(tmp_path, repository):
+    """kill -9: nobody sees it, and after five failures in a row nothing is sent there."""
+    write_fake(repository, "simple", SIMPLE)
+    with Server(repository) as a:
+        b = Server(repository)
+        text = text_of([pool([a, b])], [{"path_prefix": "/v2/models", "upstream": "p"}])
+        with gateway(tmp_path, text) as g:
+            for _ in range(10):
+                assert g.infer("simple", BODY).status_code == 200
+            b.process.kill()
+            b.process.wait()
+            for _ in range(40):
+                assert g.infer("simple", BODY).status_code == 200
+            assert total(g, "inferd_upstream_requests_total", upstream=b.address, outcome="gateway_failure") == 5
+            states = {s["address"]: s["state"] for s in requests.get(g.admin_url + "/admin/status").json()["upstreams"]["p"]["servers"]}
+            assert states == {a.address: "ready", b.address: "ejected"}
+
+
+def test_a_stopped_replica_costs_one_try_timeout(tmp_path, repository):
+    """SIGSTOP: what is in flight waits for one try; from then on it is suspect and avoided, until a check passes."""
+    write_fake(repository, "simple", SIMPLE)
+    with Server(repository) as a, Server(repository) as b:
+        text = text_of([pool([a, b], check={"path": "/v2/health/ready", "interval": "200ms", "timeout": "200ms", "fall": 100})],
+                       [{"path_prefix": "/v2/models", "upstream": "p", "try_timeout": "500ms"}])
+        with gateway(tmp_path, text) as g:
+            for _ in range(4):
+                assert g.infer("simple", BODY).status_code == 200
+            os.kill(b.process.pid, signal.SIGSTOP)
+            try:
+                slow = 0
+                for _ in range(20):
+                    start = time.monotonic()
+                    assert g.infer("simple", BODY).status_code == 200
+                    slow += time.monotonic() - start > 0.4
+                assert slow == 1
+            finally:
+                os.kill(b.process.pid, signal.SIGCONT)
+            before = total(g, "inferd_upstream_requests_total", upstream=b.address, outcome="ok")
+            deadline = time.monotonic() + 10
+            while total(g, "inferd_upstream_requests_total", upstream=b.address, outcome="ok") <= before:
+                assert time.monotonic() < deadline, "it never came back"
+                assert g.infer("simple", BODY).status_code == 200
+
+
+def test_checks_and_backup(tmp_path):
+    """A server whose check fails gets nothing; with all primaries gone the backup answers; then they come back."""
+    ready = {"ok": True}
+
+    def main(connection, request):
+        status = "200 OK" if ready["ok"] or request.target != "/ready" else "503 Service Unavailable"
+        answer(b'"main"', status)(connection, request)
+
+    with Upstream(main) as m, Upstream(answer(b'"backup"')) as b:
+        text = text_of([pool([m, {"address": b.address, "backup": True}],
+                             check={"path": "/ready", "interval": "50ms", "timeout": "500ms"})], [{"path": "/x", "upstream": "p"}])
+        with gateway(tmp_path, text) as g:
+            assert requests.get(g.url + "/x").json() == "main"
+            for ok, want in ((False, "backup"), (True, "main")):
+                ready["ok"] = ok
+                deadline = time.monotonic() + 10
+                while requests.get(g.url + "/x").json() != want:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+                assert all(requests.get(g.url + "/x").json() == want for _ in range(20))
+
+
+def test_max_conns_queue(tmp_path):
+    """Two at once, the others wait in order and are answered; past the queue's bound it is 429; past its time as well."""
+    def slow(connection, request):
+        time.sleep(0.2)
+        answer()(connection, request)
+
+    with Upstream(slow) as u:
+        text = text_of([pool([{"address": u.address, "max_conns": 2}], queue=4)], [{"path": "/x", "upstream": "p"}])
+        with gateway(tmp_path, text) as g, concurrent.futures.ThreadPoolExecutor(12) as many:
+            statuses = [f.result() for f in [many.submit(lambda: requests.get(g.url + "/x").status_code) for _ in range(12)]]
+            assert statuses.count(200) >= 6 and statuses.count(200) + statuses.count(429) == 12
+            assert total(g, "inferd_upstream_queue_refused_total") == statuses.count(429)
+            assert requests.get(g.url + "/x").status_code == 200
+
+
+def test_deadlines_travel_as_what_is_left(tmp_path):
+    with Upstream(silent()) as u, gateway(tmp_path, text_of([pool([u])], [{"path": "/x", "upstream": "p"}])) as g:
+        start = time.monotonic()
+        reply = requests.get(g.url + "/x", headers={"x-inferd-timeout-ms": "300"})
+        assert reply.status_code == 504 and 0.29 < time.monotonic() - start < 2
+        assert 1 <= int(u.requests[0].get("x-inferd-timeout-ms")[0]) <= 300
+
+
+def test_fallback_pool(tmp_path):
+    with Upstream(reset) as a, Upstream(answer(b'"other"')) as b:
+        text = text_of([pool([a], "a", max_fails=1000), pool([b], "b")], [{"path": "/x", "upstream": "a", "fallback": "b"}])
+        with gateway(tmp_path, text) as g:
+            assert [requests.get(g.url + "/x").json() for _ in range(3)] == ["other"] * 3
+
+
+def test_large_bodies_both_ways(tmp_path):
+    """64 MB there and back, more than any buffer; the answer is not held: memory stays far below it."""
+    size = 64 << 20
+
+    def echo(connection, request):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(request.body))
+        connection.sendall(request.body)
+
+    with Upstream(echo) as u:
+        text = text_of([pool([u])], [{"path": "/x", "upstream": "p", "max_body": "64MiB"}])
+        with gateway(tmp_path, text) as g:
+            data = os.urandom(1 << 20) * 64
+            assert requests.post(g.url + "/x", data=data).content == data
+            too_large = requests.post(g.url + "/x", data=b"x" * (size + 1))
+            assert too_large.status_code == 413
+
+
+def test_a_slow_reader_stops_its_upstream(tmp_path):
+    """The gateway reads no faster than its client: an endless answer stalls at the socket buffers instead of filling memory."""
+    sent = {"n": 0}
+
+    def endless(connection, request):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+        for _ in range(4096):
+            connection.sendall(piece)
+            sent["n"] += 65536
+
+    with Upstream(endless) as u, gateway(tmp_path, text_of([pool([u])], [{"path": "/x", "upstream": "p"}])) as g:
+        host, port = g.address.split(":")
+        with socket.create_connection((host, int(port))) as s:
+            s.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+            s.recv(1000)
+            last = -1
+            while sent["n"] != last:
+                last = sent["n"]
+                time.sleep(0.5)
+            assert sent["n"] < 64 << 20
+        assert u.closed.acquire(timeout=10)
+
+
+def test_reload_swaps_pools_and_drops_nothing(tmp_path):
+    """SIGHUP while requests run: no request fails, and afterwards all go to the new server."""
+    def slow(name):
+        def behave(connection, request):
+            time.sleep(0.01)
+            answer(name)(connection, request)
+        return behave
+
+    with Upstream(slow(b'"a"')) as a, Upstream(slow(b'"b"')) as b:
+        routes = [{"path": "/x", "upstream": "p"}]
+        with gateway(tmp_path, text_of([pool([a])], routes)) as g:
+            seen, stop = [], threading.Event()
+
+            def ask():
+                session = requests.Session()
+                while not stop.is_set():
+                    seen.append(session.get(g.url + "/x"))
+
+            threads = [threading.Thread(target=ask) for _ in range(4)]
+            for t in threads:
+                t.start()
+            time.sleep(0.2)
+            (tmp_path / "gateway.yaml").write_text(text_of([pool([b])], routes))
+            g.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + 20
+            while not g.records("reloaded") and time.monotonic() < deadline:
+                time.sleep(0.02)
+            time.sleep(0.3)
+            stop.set()
+            for t in threads:
+                t.join()
+            assert all(r.status_code == 200 for r in seen)
+            assert seen[0].json() == "a" and seen[-1].json() == "b"
+            (tmp_path / "gateway.yaml").write_text(text_of([pool([b])], [{"path": "/x", "upstream": "nobody"}]))
+            reply = requests.post(g.admin_url + "/admin/reload")
+            assert reply.status_code == 400 and "'nobody', which `upstreams` does not name" in reply.text
+            assert requests.get(g.url + "/x").json() == "b"
+
+
+def test_keep_alive_and_a_server_that_closes_it(tmp_path):
+    """Connections are used again; one that the server closed while it idled costs nobody an error."""
+    with Upstream(answer()) as u, gateway(tmp_path, text_of([pool([u])], [{"path": "/x", "upstream": "p"}]), "--http.threads=1") as g:
+        for _ in range(10):
+            assert requests.post(g.url + "/x", data=b"1").status_code == 200
+        assert u.connections == 1
+
+        def once(connection, request):
+            answer(headers=[("Connection", "close")] if len(u.requests) % 2 else ())(connection, request)
+            return "close"
+        u.behave = once
+        for _ in range(20):
+            assert requests.post(g.url + "/x", data=b"1").status_code == 200
+            time.sleep(0.005)

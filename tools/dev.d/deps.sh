@@ -249,6 +249,23 @@ build_h2spec() {
     stamp_set h2spec "$key"
 }
 
+# The Node clients of the wire tests, pinned by tests/node/package-lock.json.
+install_node_clients() {
+    local key
+    if ! command -v npm >/dev/null; then
+        say "there is no npm on this machine: the Node clients are left out, and with them the test that runs them"
+        return 0
+    fi
+    key="$(node --version) $(hash_of tests/node/package-lock.json)"
+    stamp_is node "$key" && return 0
+    say "installing the Node clients into .deps/node"
+    mkdir -p "$DEPS/node"
+    cp tests/node/package.json tests/node/package-lock.json "$DEPS/node/"
+    (cd "$DEPS/node" && run_logged node npm ci --ignore-scripts --no-audit --no-fund) ||
+        die "a Node client could not be installed; see build/logs/node.log"
+    stamp_set node "$key"
+}
+
 # unpack_programs TIER: single programs of packages that would otherwise bring a service.
 unpack_programs() {
     local package packages file dir=$DEPS/tmp-program
@@ -285,6 +302,7 @@ deps_tier() {
         unpack_programs test
         unpack_perf_analyzer
         build_h2spec
+        install_node_clients
         lay_out_demo
         ;;
     demo)

@@ -17,7 +17,7 @@
 
 struct llm_chat {
     struct chat_template *plain, *tools; /* tools: NULL where one template does both */
-    char reason[512];
+    char reason[ERROR_TEXT_BYTES + 256];
 };
 
 static const char chatml[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -14,6 +14,7 @@ import pytest
 import requests
 
 from inferd_server import ROOT, Server
+from raw_socket import connect, request, reset
 
 MODEL = ROOT / "demo/models/smollm2"
 pytestmark = pytest.mark.skipif(not MODEL.is_dir(), reason="./dev deps demo was not run")
@@ -99,6 +100,35 @@ def test_context(client, server):
     assert r.status_code == 400 and r.json()["error"]["code"] == "context_length_exceeded" and str(most) in r.json()["error"]["message"]
     r = client.completions.create(model="smollm2", prompt=[5] * (most - 3), max_tokens=100, temperature=0, extra_body={"ignore_eos": True})
     assert r.choices[0].finish_reason == "length" and r.usage.completion_tokens == 3
+
+
+def test_disconnects_beside_streams(server, client):
+    """Streams beside clients that vanish at any moment: every stream is what it is alone, and the KV blocks are given back."""
+    asks = [{**ASK, "seed": i, "temperature": 0.8, "max_tokens": 12} for i in range(4)]
+    alone = [client.chat.completions.create(**a).choices[0].message.content for a in asks]
+    stop = threading.Event()
+
+    def vanish(n):
+        while not stop.is_set():
+            s = connect(server)
+            body = {**ASK, "messages": [{"role": "user", "content": f"Tell me about {n}."}], "max_tokens": 200, "stream": n % 2 == 0}
+            s.sendall(request("POST", "/v1/chat/completions", body=json.dumps(body).encode()))
+            time.sleep(0.01 * (n % 9))
+            reset(s)
+            n += 1
+
+    vanishing = [threading.Thread(target=vanish, args=(100 * i,)) for i in range(2)]
+    [t.start() for t in vanishing]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda a: text_of(client.chat.completions.create(**a, stream=True)), asks * 2))
+    stop.set()
+    [t.join() for t in vanishing]
+    assert got == alone * 2
+    deadline = time.monotonic() + 20
+    while server.metric("inferd_llm_kv_blocks_used") or server.metric("inferd_llm_requests_running"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert server.metric("inferd_llm_requests_finished_total", reason="cancelled") > 0
 
 
 def test_health_never_waits(server):

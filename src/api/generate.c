@@ -29,6 +29,14 @@ static int check_prompt(const struct gen_call *c, const struct gen_prompt *p, st
         most, p->n_tokens);
 }
 
+/* The engine's sentences begin with the parameter that they are about; when the body has it, it is the field at fault. */
+static const char *field_of(struct gen_call *c, const struct error *err)
+{
+    size_t n = strspn(err->text, "abcdefghijklmnopqrstuvwxyz_");
+    char *word = n && yyjson_is_obj(c->fields) ? arena_strdup(&c->arena, (struct str){err->text, n}) : NULL;
+    return word && yyjson_obj_get(c->fields, word) ? word : NULL;
+}
+
 static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *err)
 {
     struct token_request req = {.prompt = p->tokens,
@@ -50,7 +58,7 @@ static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *er
     if (rc == STATUS_UNIMPLEMENTED) /* of this request, not of the server */
         rc = err->code = STATUS_INVALID;
     if (rc < 0)
-        return generate__fault(c, rc, c->params.grammar_kind.n ? c->grammar_param : NULL, NULL);
+        return generate__fault(c, rc, c->params.grammar_kind.n ? c->grammar_param : field_of(c, err), NULL);
     atomic_store(&p->id, id);
     c->n_submitted++;
     return 0;
@@ -279,7 +287,7 @@ static void record(struct gen_call *c, int status)
                             .encoded_ns = loop_update_now(c->request->loop)};
     c->call->status = status;
     if (c->version)
-        model_version_record(c->version, MODEL_PROTOCOL_OPENAI, status, &t);
+        model_version_record(c->version, route_is_generate(c->call->match.id) ? MODEL_PROTOCOL_HTTP : MODEL_PROTOCOL_OPENAI, status, &t);
 }
 
 /* The reply is complete or dropped; nothing refers to the call any more. */

@@ -321,6 +321,6 @@ int openai__format(struct gen_call *c, struct openai_format *f, struct error *er
         return require_named(c, f, err);
     f->calls = facts && facts->chat_tools ? calls_format_of(facts->chat_template) : CALLS_HERMES;
     f->calls = f->calls == CALLS_NONE ? CALLS_HERMES : f->calls;
-    c->params.control_text = f->calls == CALLS_MISTRAL || f->calls == CALLS_LLAMA;
+    c->params.control_text |= f->calls == CALLS_MISTRAL || f->calls == CALLS_LLAMA;
     return 0;
 }

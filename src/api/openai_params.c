@@ -270,6 +270,18 @@ static void model_defaults(struct gen_call *c)
     c->params.logprobs = -1;
 }
 
+/* vLLM's fields that would change the answer and have no counterpart here. */
+static int refuse_unsupported(struct gen_call *c, struct error *err)
+{
+    static const char *const fields[] = {"bad_words", "allowed_token_ids", "prompt_logprobs", "include_stop_str_in_output", "use_beam_search"};
+    for (size_t i = 0; i < COUNT_OF(fields); i++) {
+        yyjson_val *v = yyjson_obj_get(c->fields, fields[i]);
+        if (v && !yyjson_is_null(v) && !yyjson_is_false(v))
+            return openai__invalid(c, fields[i], err, "%s is not supported", fields[i]);
+    }
+    return 0;
+}
+
 int openai__sampling(struct gen_call *c, struct openai_reply *reply, bool chat, struct error *err)
 {
     model_defaults(c);
@@ -286,6 +298,12 @@ int openai__sampling(struct gen_call *c, struct openai_reply *reply, bool chat, 
         rc = read_logprobs(c, reply, chat, err);
     if (rc == 0)
         rc = openai__str(c, c->fields, "cache_salt", JSON_OPTIONAL, &c->cache_salt, err);
+    bool skip = true;
+    if (rc == 0)
+        rc = openai__bool(c, c->fields, "skip_special_tokens", &skip, err);
+    c->params.control_text = !skip;
+    if (rc == 0)
+        rc = refuse_unsupported(c, err);
     return rc;
 }
 

@@ -96,6 +96,12 @@ bool route_row_at(size_t i, struct route_row *out);
 
 /* The protocol that requests of a route are counted and logged under: "http" for KServe over HTTP. Constant. */
 const char *route_protocol(enum route_id id);
+/* Triton's generate extension, which is KServe's protocol. */
+static inline bool route_is_generate(enum route_id id)
+{
+    return id == ROUTE_GENERATE || id == ROUTE_GENERATE_STREAM;
+}
+
 /* Its body holds text for a language model: more than a small JSON document. */
 bool route_takes_prompt(enum route_id id);
 

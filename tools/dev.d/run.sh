@@ -31,16 +31,39 @@ The server is ready on $1. In another terminal, in this folder, send it a photog
   curl -s $1/v2/models/file_type/infer $raw --data-binary @README.md
   curl -sN $1/v1/chat/completions -d '{"model":"smollm2","stream":true,"messages":[{"role":"user","content":"What is gravity?"}]}'
 
-What is served: curl -s -X POST $1/v2/repository/index    The figures: curl -s http://127.0.0.1:8002/metrics    Stop: Ctrl-C
+What is served: curl -s -X POST $1/v2/repository/index    The figures: curl -s $2/metrics    Stop: Ctrl-C
 
 LINES
 }
 
+# address_of NAME DEFAULT ARGUMENTS...: where that listener is, when the arguments (given on to the server) say so.
+address_of() {
+    local name=$1 address=$2 argument
+    shift 2
+    for argument in "$@"; do
+        case $argument in
+        --"$name".listen=*:*) address=${argument#*=} && address=${address%%,*} ;;
+        --port=* | --http-port=*) [ "$name" != http ] || address=127.0.0.1:${argument#*=} ;;
+        esac
+    done
+    printf 'http://%s' "${address/#\*:/127.0.0.1:}"
+}
+
+# busy ADDRESS: whether something else listens there already, so that it isn't taken for the demo.
+busy() {
+    (exec 3<>"/dev/tcp/${1%:*}/${1##*:}") 2>/dev/null
+}
+
 cmd_run() {
-    local url=http://127.0.0.1:8000 server tries=0
+    local url figures address server tries=0
+    url=$(address_of http 127.0.0.1:8000 "$@")
+    figures=$(address_of metrics 127.0.0.1:8002 "$@")
     prepare build
     prepare demo
     build_preset release inferd || die "the build 'release' failed; the whole log is build/logs/build-release.log"
+    for address in "$url" "$figures"; do
+        ! busy "${address#http://}" || die "something listens on ${address#http://} already: stop it, or choose other ports: ./dev run --http.listen=127.0.0.1:9000 --metrics.listen=127.0.0.1:9002"
+    done
     build/release/inferd serve demo/models "$@" &
     server=$!
     trap 'kill -TERM $server 2>/dev/null' INT TERM
@@ -50,7 +73,7 @@ cmd_run() {
         [ $tries -lt 600 ] || { kill $server; die "the server did not become ready within a minute; its messages are above"; }
         sleep 0.1
     done
-    show_curl_lines "$url"
+    show_curl_lines "$url" "$figures"
     # The first signal interrupts the wait; the second wait is for the server to drain.
     wait $server || wait $server
 }

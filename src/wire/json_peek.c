@@ -253,6 +253,25 @@ static int take_word(struct json_peek *p, char c, struct error *err)
     return rc ? rc : take_frame(p, c, err);
 }
 
+#define EACH(byte)   (0x0101010101010101u * (uint64_t)(byte))
+#define HAS_ZERO(x)  (((x)-EACH(1)) & ~(x)&EACH(0x80))
+#define HAS(x, byte) HAS_ZERO((x) ^ EACH(byte))
+
+/* Bytes in front of the first quote or backslash, eight at a time (Bit Twiddling Hacks, "determine if a word has a zero byte"): prompts are
+ * long strings. */
+static size_t plain_bytes(const char *data, size_t n)
+{
+    size_t i = 0;
+    for (uint64_t w; i + sizeof w <= n; i += sizeof w) {
+        memcpy(&w, data + i, sizeof w);
+        if (HAS(w, '"') | HAS(w, '\\'))
+            break;
+    }
+    while (i < n && data[i] != '"' && data[i] != '\\')
+        i++;
+    return i;
+}
+
 int json_peek_feed(struct json_peek *p, const char *data, size_t n, struct error *err)
 {
     int rc = 0;
@@ -268,6 +287,13 @@ int json_peek_feed(struct json_peek *p, const char *data, size_t n, struct error
             rc = take_word(p, data[i], err);
             break;
         case IN_SKIP:
+            if (p->in_string && !p->escaped) {
+                size_t plain = plain_bytes(data + i, n - i);
+                i += plain;
+                p->at += plain;
+                if (i == n)
+                    return 0;
+            }
             take_skip(p, data[i]);
             break;
         default:

@@ -31,7 +31,7 @@ with tempfile.TemporaryDirectory() as repository:
         time.sleep(1)
         report("footprint RSS without a model, MiB", server.rss_bytes() / 2**20, 16, "at most")
 
-resource.setrlimit(resource.RLIMIT_NOFILE, (min(CONNECTIONS + 500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(CONNECTIONS + 2500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]),) * 2)
 with tempfile.TemporaryDirectory() as repository:
     fake_model(repository, "small", "input = X FP32 [-1,16]\noutput = Y FP32 [-1,16] copy X\n")
     with inferd(repository, PORT, f"--limits.max_connections={CONNECTIONS + 100}", core=None) as server:

@@ -17,7 +17,6 @@
 #define CONTENT_TYPE        "application/grpc"
 #define CONTROL_BODY_BYTES  (1u << 20) /* of calls other than inference */
 #define COMPRESS_FROM_BYTES 256        /* smaller messages don't get smaller */
-#define MAX_INFLATE_RATIO   1000       /* zlib's own is 1032; the size is bounded by itself */
 #define MS_PER_S            1000u
 
 /* ---- metadata ---- */
@@ -218,7 +217,9 @@ int api__grpc_message(struct grpc_call *g, struct slice *message, struct slice *
     *owned = (struct slice){0};
     int rc = grpc_split(g->request->body, g->limit_bytes, &m, err);
     if (rc == 0 && m.compressed)
-        rc = grpc_inflate(g->coding, m.data, g->limit_bytes, MAX_INFLATE_RATIO, owned, err);
+        rc = grpc_inflate(g->coding, m.data, g->limit_bytes, g->request->max_inflate_ratio, owned, err);
+    if (rc == 0 && m.compressed)
+        rc = http_body_charge(g->request, owned->n, err);
     if (rc == 0)
         *message = m.compressed ? *owned : m.data;
     return rc;

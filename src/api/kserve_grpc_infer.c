@@ -17,13 +17,13 @@
 #include "tensor/infer_proto.h"
 
 #define STREAM_CALLS         64
+#define STREAM_PACKED_CALLS  4 /* of those, with a compressed request, which may take much more than what was charged for it */
 #define STREAM_ARENA_BYTES   (1u << 20)
 #define STREAM_ARENA_FIRST   4096u
 #define LONG_PACKED_BYTES    (16u << 10) /* of a compressed message */
 #define FIELDS_LOOKED_AT     256
 #define REQUEST_RAW_CONTENTS 7
 #define COMPRESS_FROM_BYTES  256
-#define MAX_INFLATE_RATIO    100
 #define WRAP_BYTES           6 /* the key of a message around the response, and its length: at most 2 GiB */
 
 enum { STREAM_ERROR = 1, STREAM_RESPONSE = 2, RESPONSE_ID = 3 };
@@ -63,8 +63,10 @@ static int decode(struct infer_call *c, struct error *err)
     struct slice message = q->message.data;
     int rc = 0;
     if (q->message.compressed) {
-        rc = grpc_inflate(q->g->coding, message, q->g->limit_bytes, MAX_INFLATE_RATIO, &q->plain, err);
+        rc = grpc_inflate(q->g->coding, message, q->g->limit_bytes, c->request->max_inflate_ratio, &q->plain, err);
         message = q->plain;
+        if (rc == 0 && !c->request->on_body) /* a stream's are bounded in number */
+            rc = http_body_charge(c->request, message.n, err);
     }
     if (rc == 0)
         rc = infer_proto_decode(message, c->arena, NULL, &m, err);
@@ -252,7 +254,7 @@ void api__grpc_infer(struct api *a, struct http_request *r, struct api_call *cal
 struct infer_stream {
     struct grpc_stream s;
     struct list calls; /* in the order of their requests */
-    size_t n_calls;
+    size_t n_calls, n_packed;
     bool errors_end_it; /* triton_grpc_error */
     bool begun;
 };
@@ -291,6 +293,7 @@ static void take_off(struct stream_call *sc)
 {
     list_remove(&sc->link);
     sc->stream->n_calls--;
+    sc->stream->n_packed -= sc->q.message.compressed;
 }
 
 /* Send the answers whose turn it is. */
@@ -412,6 +415,7 @@ static int on_message(struct grpc_stream *s, struct grpc_message *m, struct erro
     sc->q.base.deadline_ns = s->g->deadline_ns;
     list_push_back(&is->calls, &sc->link);
     is->n_calls++;
+    is->n_packed += m->compressed;
     api__grpc_stream_hold(s, sc->message_bytes);
     api__infer_start(&sc->q.base);
     return 0;
@@ -419,7 +423,8 @@ static int on_message(struct grpc_stream *s, struct grpc_message *m, struct erro
 
 static bool is_busy(const struct grpc_stream *s)
 {
-    return infer_stream_of(s)->n_calls >= STREAM_CALLS || !s->writable;
+    const struct infer_stream *is = infer_stream_of(s);
+    return is->n_calls >= STREAM_CALLS || is->n_packed >= STREAM_PACKED_CALLS || !s->writable;
 }
 
 static void on_input_end(struct grpc_stream *s)

@@ -52,6 +52,7 @@ struct http_request {
     int reply_status;        /* set by http_reply* */
     struct arena *arena;     /* lives as long as the request */
     struct loop *loop;
+    uint32_t max_inflate_ratio; /* the server's limit, for handlers that decompress parts of a body themselves */
     uint8_t version; /* 10, 11, 20: HTTP/1.0, HTTP/1.1, HTTP/2. Of the latter ":authority" is given as the header "host" */
     struct str peer; /* "127.0.0.1:4711" or "unix" */
     struct str request_id;  /* x-request-id when well-formed ([A-Za-z0-9._-]{1,128}), else made */
@@ -161,8 +162,9 @@ void http_release(struct http_request *r);
 /* on_body only: the handler is done with `n` more of the bytes that it was handed, so that the client may send as many again. Call it
  * from on_body itself or any time later; also after the reply or the client's end, when it does nothing. Loop thread. */
 void http_body_consumed(struct http_request *r, size_t n);
-/* on_body only: what the handler keeps of the body is `bytes` now (not: more), counted against the server's max_body_memory until
- * the request ends. STATUS_UNAVAILABLE when that would pass it: answer with it and keep no more. Loop thread. */
+/* What the handler keeps beside `body` (of one that came in pieces, or decompressed by itself) is `bytes` now (not: more), counted against the
+ * server's max_body_memory until the request ends. STATUS_UNAVAILABLE when that would pass it: answer with it and keep no more. Loop
+ * thread, or a thread that works on the request while the loop's doesn't. */
 int http_body_charge(struct http_request *r, uint64_t bytes, struct error *err) MUST_CHECK;
 
 /* The whole reply in one call. `headers`: extra ones, copied; Content-Length, Date and Connection are ours. Slices: references

@@ -107,6 +107,7 @@ struct req *http__req_begin(struct conn *c)
                                    .loop = w->loop,
                                    .first_byte_ns = loop_now_ns(w->loop),
                                    .body_limit_bytes = w->limits.max_body_bytes,
+                                   .max_inflate_ratio = w->limits.max_inflate_ratio,
                                    .peer = str_of(q->peer)};
     if (c->tls) {
         q->pub.secure = true;

@@ -320,6 +320,16 @@ static int take_data(struct decoder *d, struct error *err)
     return rc;
 }
 
+/* "Tell me of the end by an empty response where a request may have many": every request here has one, which says that it is the last. */
+static void drop_final_response(struct decoder *d)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < d->n_params; i++)
+        if (d->params[i].kind != INFER_PARAM_BOOL || !STR_IS(d->params[i].key, "triton_enable_empty_final_response"))
+            d->params[kept++] = d->params[i];
+    d->n_params = kept;
+}
+
 int infer_proto_decode(struct slice message, struct arena *a, const struct infer_json_limits *limits, struct infer_proto *out,
                        struct error *err)
 {
@@ -335,6 +345,7 @@ int infer_proto_decode(struct slice message, struct arena *a, const struct infer
     int rc = count_fields(&d, err);
     while (rc == 0 && (rc = pb_next(&r, &f, err)) == 1)
         rc = read_field(&d, &f, err);
+    drop_final_response(&d);
     if (rc == 0)
         rc = infer_json__request_params(&out->request, d.params, d.n_params, err);
     if (rc == 0)

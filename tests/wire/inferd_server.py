@@ -101,6 +101,11 @@ class Server:
         return "http://" + self.addresses["http"]
 
     @property
+    def grpc_address(self):
+        """The port of its own; the HTTP port takes gRPC too."""
+        return self.addresses["grpc"]
+
+    @property
     def metrics_url(self):
         return "http://" + self.addresses["metrics"]
 

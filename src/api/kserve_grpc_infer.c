@@ -350,19 +350,22 @@ static void reply_in_stream(struct infer_call *c)
 static void fail_in_stream(struct infer_call *c, int status, const char *text, uint32_t retry_after_s)
 {
     struct stream_call *sc = CONTAINER_OF(c, struct stream_call, q.base);
+    struct grpc_stream *s = &sc->stream->s;
     struct buf b;
     (void)retry_after_s;
-    if (!sc->stream->errors_end_it) {
+    /* the stream's deadline, which its timer sees about now: not this call's own misfortune */
+    if (status == STATUS_DEADLINE && loop_update_now(c->request->loop) >= s->g->deadline_ns)
+        api__grpc_stream_finish(s, status, text);
+    if (!s->over && !sc->stream->errors_end_it) {
         api__grpc_begin(&b);
         pb_put_str(&b, STREAM_ERROR, str_of(text));
         size_t response = pb_open_message(&b, STREAM_RESPONSE);
         pb_put_str(&b, RESPONSE_ID, sc->id);
         pb_close_message(&b, response);
-        status = api__grpc_frame(sc->q.g, &b, &sc->frame, &sc->error);
-        text = sc->error.text;
-    }
-    if (status < 0)
+        sc->status = api__grpc_frame(sc->q.g, &b, &sc->frame, &sc->error);
+    } else {
         sc->status = error_set(&sc->error, status, "%s", text);
+    }
     finish_call(sc);
 }
 

@@ -345,9 +345,10 @@ int infer_proto_decode(struct slice message, struct arena *a, const struct infer
     int rc = count_fields(&d, err);
     while (rc == 0 && (rc = pb_next(&r, &f, err)) == 1)
         rc = read_field(&d, &f, err);
-    drop_final_response(&d);
-    if (rc == 0)
+    if (rc == 0) {
+        drop_final_response(&d);
         rc = infer_json__request_params(&out->request, d.params, d.n_params, err);
+    }
     if (rc == 0)
         rc = take_data(&d, err);
     if (rc) {

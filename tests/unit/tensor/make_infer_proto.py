@@ -79,6 +79,9 @@ VECTORS = {
                              parameters={"sequence_id": pb.InferParameter(int64_param=0)}),
     "shared_memory": request(inputs=[pb.ModelInferRequest.InferInputTensor(
         name="A", datatype="INT32", shape=[1], parameters={"shared_memory_region": pb.InferParameter(string_param="r")})]),
+    "params_65": request(parameters={f"p{i}": pb.InferParameter(bool_param=True) for i in range(65)}),
+    "final_response": request(inputs=[tensor("A", "INT32", [1])], raw_input_contents=[b"1234"], parameters={
+        "triton_enable_empty_final_response": pb.InferParameter(bool_param=True), "kept": pb.InferParameter(bool_param=True)}),
     "valueless": request(inputs=[tensor("A", "INT32", [1])], raw_input_contents=[b"1234"],
                          parameters={"x": pb.InferParameter()}),
     "uint64_over": request(inputs=[tensor("A", "INT32", [1])], raw_input_contents=[b"1234"],

@@ -186,9 +186,13 @@ static void refusals(void **state)
     REFUSED(f, v_twice_output, "output 'S' is requested twice");
     REFUSED(f, v_sequence, "sequence_id");
     REFUSED(f, v_shared_memory, "shared_memory_region");
+    REFUSED(f, v_params_65, "more than 64 parameters");
     REFUSED(f, v_valueless, "parameter 'x' has no value");
     REFUSED(f, v_uint64_over, "parameter 'x' is 9223372036854775808");
     REFUSED(f, v_priority_wrong, "parameter 'priority'");
+    assert_int_equal(DECODE(f, v_final_response), 0);
+    assert_int_equal(f->m.request.n_params, 1);
+    assert_true(str_eqz(f->m.request.params[0].key, "kept"));
     assert_int_equal(DECODE(f, v_sequence_zero), 0); /* "no sequence" is what inferd does */
 }
 

@@ -17,7 +17,7 @@ from test_grpc import ECHO
 
 GRPCURL = shutil.which("grpcurl") or str(ROOT / ".deps/bin/grpcurl")
 ANALYZER = shutil.which("perf_analyzer") or str(ROOT / ".deps/bin/perf_analyzer")
-NODE_MODULES = ROOT / ".deps/grpc_js/node_modules"
+NODE_MODULES = ROOT / ".deps/node/node_modules"
 SERVICES = ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
             "inference.GRPCInferenceService"]
 

@@ -1,7 +1,8 @@
 # ./dev deps: what the other commands stand on. Every tier includes build; test includes demo, bench includes test.
 #
 # build: packages, llhttp + yyjson + ONNX Runtime headers (.deps/usr), ONNX Runtime library (.deps/onnxruntime/lib)
-# test:  cmocka, test data, promtool, perf_analyzer, h2load, h2spec (where there is Go), and the Python packages of tests/requirements.txt (.venv)
+# test:  cmocka, test data, promtool, perf_analyzer, h2load, h2spec and grpcurl (where there is Go), grpc-js (where there is
+#        npm), and the Python packages of tests/requirements.txt (.venv)
 # demo:  trained models and media, in demo/models and demo/media
 # lint:  clang and libFuzzer's runtime, the pinned clang-format and clang-tidy
 # bench: peers and load tools
@@ -233,20 +234,20 @@ WRAPPER
     stamp_set perf_analyzer "$key"
 }
 
-# The HTTP/2 conformance suite, a Go program: sources pinned with their hashes in tools/dev.d/h2spec/go.sum.
-build_h2spec() {
-    local key
+# build_go_tool NAME IMPORT: a Go program: sources pinned with their hashes in tools/dev.d/NAME/go.sum.
+build_go_tool() {
+    local key name=$1
     if ! command -v go >/dev/null; then
-        say "there is no Go on this machine: h2spec is left out, and with it the test that runs it"
+        say "there is no Go on this machine: $name is left out, and with it the tests that run it"
         return 0
     fi
-    key="$(go version) $(hash_of tools/dev.d/h2spec/go.sum)"
-    stamp_is h2spec "$key" && return 0
-    say "building h2spec"
+    key="$(go version) $(hash_of "tools/dev.d/$name/go.sum")"
+    stamp_is "$name" "$key" && return 0
+    say "building $name"
     mkdir -p "$DEPS/bin"
-    (cd tools/dev.d/h2spec && run_logged h2spec env GOBIN="$DEPS/bin" go install github.com/summerwind/h2spec/cmd/h2spec) ||
-        die "h2spec could not be built; see build/logs/h2spec.log"
-    stamp_set h2spec "$key"
+    (cd "tools/dev.d/$name" && run_logged "$name" env GOBIN="$DEPS/bin" go install "$2") ||
+        die "$name could not be built; see build/logs/$name.log"
+    stamp_set "$name" "$key"
 }
 
 # The Node clients of the wire tests, pinned by tests/node/package-lock.json.
@@ -301,7 +302,8 @@ deps_tier() {
         install_python tests/requirements.txt
         unpack_programs test
         unpack_perf_analyzer
-        build_h2spec
+        build_go_tool h2spec github.com/summerwind/h2spec/cmd/h2spec
+        build_go_tool grpcurl github.com/fullstorydev/grpcurl/cmd/grpcurl
         install_node_clients
         lay_out_demo
         ;;

@@ -1,14 +1,16 @@
-"""test_onnx_backend.py: every case of the ONNX backend test data through the wire, in JSON and in binary.
+"""test_onnx_backend.py: every case of the ONNX backend test data through the wire, in JSON, in binary and over gRPC.
 
-Whatever ONNX Runtime itself gets right must be right here; the others are in onnx_backend_exceptions.txt with reasons. JSON and binary
+Whatever ONNX Runtime itself gets right must be right here; the others are in onnx_backend_exceptions.txt with reasons. JSON, binary and gRPC
 answers of one request must agree bit for bit, whatever the expected value.
 """
 import json
 import time
 
+import grpc
 import numpy as np
 import pytest
 import requests
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 import onnx_backend
 from inferd_server import Server
@@ -33,7 +35,9 @@ def server(tmp_path_factory):
         (root / name / "model.yaml").write_text("max_batch_size: 0\n")
     with Server(root, wait=None) as s:
         s.wait_ready(400)
-        yield s
+        with grpc.insecure_channel(s.grpc_address, options=[("grpc.max_receive_message_length", -1)]) as channel:
+            s.stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            yield s
 
 
 def to_bytes(array):
@@ -76,6 +80,12 @@ def binary_infer(url, inputs):
     return outputs
 
 
+def grpc_infer(server, name, inputs):
+    tensors = [service_pb2.ModelInferRequest.InferInputTensor(**head_of(n, a)) for n, a in inputs.items()]
+    r = server.stub.ModelInfer(service_pb2.ModelInferRequest(model_name=name, inputs=tensors, raw_input_contents=[to_bytes(a) for a in inputs.values()]))
+    return {o.name: from_bytes(raw, o.datatype, o.shape) for o, raw in zip(r.outputs, r.raw_output_contents)}
+
+
 def finite(arrays):
     return all(a.dtype.kind != "f" or np.isfinite(a).all() for a in arrays)
 
@@ -92,6 +102,8 @@ def test_case(server, name):
         got = binary_infer(url, inputs)
         for output, want in expected.items():
             assert onnx_backend.same(got[output], want), f"{output}: got {got[output]!r}, expected {want!r}"
+        for output, array in grpc_infer(server, name, inputs).items():
+            assert same_again(array, got[output]), output
         if not finite(inputs.values()):
             continue  # JSON has no NaN to send
         r = json_infer(url, inputs)
@@ -102,8 +114,13 @@ def test_case(server, name):
         for o in r.json()["outputs"]:
             array = got[o["name"]]
             again = np.array(o["data"], dtype=array.dtype).reshape(o["shape"])
-            assert array.dtype == object or again.tobytes() == array.tobytes() or deterministic_enough(again, array), o["name"]
-            assert array.dtype != object or again.tolist() == array.tolist()
+            assert same_again(again, array), o["name"]
+
+
+def same_again(a, b):
+    if b.dtype == object:
+        return a.tolist() == b.tolist()
+    return a.tobytes() == b.tobytes() or deterministic_enough(a, b)
 
 
 def deterministic_enough(a, b):

@@ -89,7 +89,7 @@ static const struct option limit_rows[] = {
     TIME("limits.write_timeout", limits.write_timeout, "30s", 10 * MS, 24 * HOUR, LIVE, "Without progress while a reply is written; past it the connection is closed."),
     BYTES("limits.min_body_rate", limits.min_body_rate, "1KiB", 0, 1 * GIB, LIVE, "Bytes a second that a body must come at once body_timeout has passed. 0: none, the timeout is final."),
     COUNT("limits.http2_max_streams", limits.http2_max_streams, "128", 1, 65536, "streams", LIVE, "HTTP/2: requests of a connection at once; past it the stream is refused, and a connection that had acknowledged the limit ends."),
-    BYTES32("limits.http2_window", limits.http2_window_bytes, "256KiB", 65535, 1 * GIB, LIVE, "HTTP/2: what a client may send on a stream ahead of its handler."),
+    BYTES32("limits.http2_window", limits.http2_window_bytes, "1MiB", 65535, 1 * GIB, LIVE, "HTTP/2: what a client may send on a stream ahead of its handler."),
     BYTES32("limits.http2_header_table", limits.http2_table_bytes, "4KiB", 0, 64 * KIB, LIVE, "HTTP/2: HPACK table of a connection, in each direction."),
     COUNT("limits.http2_max_continuations", limits.http2_max_continuations, "8", 1, 8, "frames", LIVE, "HTTP/2: CONTINUATION frames of a header block; past it the connection ends."),
     COUNT("limits.http2_glitches", limits.http2_glitches, "500", 10, 1000000, "glitches", LIVE, "HTTP/2: budget of a connection for what good clients do not do often (resets, empty frames, floods of control frames); spent, it ends with GOAWAY."),

@@ -99,8 +99,9 @@ def test_httpx_hundred_at_once_with_binary_tensors(server):
 
 
 @pytest.mark.skipif(not shutil.which("h2load"), reason="h2load is not installed (./dev deps test)")
-@pytest.mark.parametrize("connections,streams", [(1, 1), (4, 32), (32, 128)])
+@pytest.mark.parametrize("connections,streams", [(1, 1), (4, 32), (15, 128)])
 def test_h2load(server, tmp_path, connections, streams):
+    """At most 1,920 at once: the queue holds 2,048 rows, and more would rightly be refused."""
     (tmp_path / "body").write_text(json.dumps(SUM))
     out = subprocess.run(["h2load", "-n", "6000", "-c", str(connections), "-m", str(streams), "-d", str(tmp_path / "body"),
                           server.url + "/v2/models/simple/infer"], capture_output=True, text=True, timeout=300).stdout

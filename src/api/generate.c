@@ -287,7 +287,8 @@ static void record(struct gen_call *c, int status)
                             .encoded_ns = loop_update_now(c->request->loop)};
     c->call->status = status;
     if (c->version)
-        model_version_record(c->version, route_is_generate(c->call->match.id) ? MODEL_PROTOCOL_HTTP : MODEL_PROTOCOL_OPENAI, status, &t);
+        model_version_record(c->version, route_is_generate(c->call->match.id) ? MODEL_PROTOCOL_HTTP : MODEL_PROTOCOL_OPENAI,
+                             status, &t);
 }
 
 /* The reply is complete or dropped; nothing refers to the call any more. */

@@ -273,7 +273,8 @@ static void model_defaults(struct gen_call *c)
 /* vLLM's fields that would change the answer and have no counterpart here. */
 static int refuse_unsupported(struct gen_call *c, struct error *err)
 {
-    static const char *const fields[] = {"bad_words", "allowed_token_ids", "prompt_logprobs", "include_stop_str_in_output", "use_beam_search"};
+    static const char *const fields[] = {"bad_words", "allowed_token_ids", "prompt_logprobs", "include_stop_str_in_output",
+                                         "use_beam_search"};
     for (size_t i = 0; i < COUNT_OF(fields); i++) {
         yyjson_val *v = yyjson_obj_get(c->fields, fields[i]);
         if (v && !yyjson_is_null(v) && !yyjson_is_false(v))

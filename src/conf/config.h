@@ -120,7 +120,7 @@ struct config {
         const char *file; /* "": audit.log in state_dir, if there is one; "off" */
     } audit;
     bool insecure;
-    const char *state_dir; /* "": none */
+    const char *state_dir;         /* "": none */
     const char *zone;              /* "": none */
     struct gateway_config gateway; /* `upstreams:` and `routes:`, from the file only */
 

@@ -83,9 +83,9 @@ struct http_channel {
     struct loop *loop;
     void *user;
     void (*connected)(struct http_channel *ch);
-    void (*head)(struct http_channel *ch);                            /* (optional) status and headers of the final answer are in */
-    void (*body)(struct http_channel *ch, struct str part);           /* (optional) */
-    void (*done)(struct http_channel *ch, int status);                /* the answer is complete */
+    void (*head)(struct http_channel *ch);                  /* (optional) status and headers of the final answer are in */
+    void (*body)(struct http_channel *ch, struct str part); /* (optional) */
+    void (*done)(struct http_channel *ch, int status);      /* the answer is complete */
     void (*failed)(struct http_channel *ch, const struct error *err); /* closed by then */
     bool head_request;                                                /* the next request is a HEAD */
     /* of the current answer */

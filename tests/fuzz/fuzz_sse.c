@@ -26,7 +26,8 @@ static void again(void *ctx, struct str name, struct str data)
     struct buf back;
     buf_init(&back);
     sse_reader_push(&r, buf_str(&one), note, &back);
-    ASSERT(r.failed || (back.n == data.n + 2 && (!data.n || memchr(data.p, '\r', data.n) || memcmp(back.p + 2, data.p, data.n) == 0)));
+    ASSERT(r.failed ||
+           (back.n == data.n + 2 && (!data.n || memchr(data.p, '\r', data.n) || memcmp(back.p + 2, data.p, data.n) == 0)));
     sse_reader_release(&r);
     buf_release(&back);
     buf_release(&one);

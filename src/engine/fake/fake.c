@@ -317,8 +317,7 @@ static const struct engine_text *fake_text(const struct engine_model *m)
 
 static int fake_chat(struct engine_model *m, struct str args, size_t max_tok, int32_t **tokens, size_t *n, struct error *err)
 {
-    (void)m;
-    return fake_tokens_chat(args, max_tok, tokens, n, err);
+    return fake_tokens_chat(m->tokens, args, max_tok, tokens, n, err);
 }
 
 static void fake_progress(const struct engine_model *m, uint64_t *steps, bool *busy)

@@ -50,6 +50,8 @@ static const struct key {
     KEY(U64, max_waiting),
     KEY(U64, fail_after),
     KEY(BOOL, constrain),
+    KEY(BOOL, reveal),
+    KEY(BOOL, no_system),
 #undef KEY
 };
 

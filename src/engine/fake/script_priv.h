@@ -50,6 +50,7 @@ struct fake_script {
     bool tokens; /* the token face: token.c */
     struct str answer, chat_template;
     uint64_t piece_bytes, piece_us, prefill_us, context, max_running, max_waiting, fail_after;
+    bool reveal, no_system;
     bool constrain; /* a grammar is accepted, and not followed */
 
     uint64_t load_delay_ms, memory_bytes, estimate_bytes;

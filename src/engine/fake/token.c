@@ -315,7 +315,8 @@ int fake_tokens_create(const struct fake_script *s, struct fake_tokens **out, st
         .chat_template = s->chat_template,
         .chat_tools = s->chat_template.n > 0,
         .chat_tool_calls = s->chat_template.n > 0,
-        .chat_system = true,
+        .chat_tool_responses = s->chat_template.n > 0,
+        .chat_system = !s->no_system,
         .chat_thinking = s->chat_template.n && memmem(s->chat_template.p, s->chat_template.n, "<think>", 7),
         .defaults = {
             .temperature = 1, .top_p = 1, .typical_p = 1, .repetition_penalty = 1, .n = 1, .best_of = 1, .logprobs = -1}};
@@ -376,10 +377,13 @@ const struct engine_text *fake_tokens_text(const struct fake_tokens *t)
     return &t->facts;
 }
 
-int fake_tokens_chat(struct str args, size_t max_tok, int32_t **tokens, size_t *n, struct error *err)
+int fake_tokens_chat(const struct fake_tokens *t, struct str args, size_t max_tok, int32_t **tokens, size_t *n,
+                     struct error *err)
 {
     struct json j;
     struct str content = {0};
+    if (t->script->reveal)
+        return fake_tokens_encode(args, tokens, n, err);
     int rc = json_parse(&j, args, NULL, err);
     if (rc < 0)
         return rc;

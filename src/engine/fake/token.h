@@ -17,7 +17,8 @@ void fake_tokens_cancel(struct fake_tokens *t, uint64_t id);
 int fake_tokens_encode(struct str text, int32_t **tokens, size_t *n, struct error *err);
 int fake_tokens_decode(const int32_t *tokens, size_t n, struct buf *out, struct error *err);
 const struct engine_text *fake_tokens_text(const struct fake_tokens *t);
-int fake_tokens_chat(struct str args, size_t max_tok, int32_t **tokens, size_t *n, struct error *err);
+int fake_tokens_chat(const struct fake_tokens *t, struct str args, size_t max_tok, int32_t **tokens, size_t *n,
+                     struct error *err);
 void fake_tokens_progress(const struct fake_tokens *t, uint64_t *steps, bool *busy);
 
 #endif

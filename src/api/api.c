@@ -44,6 +44,7 @@ static const route_handler handlers[ROUTE_COUNT] = {
     [ROUTE_EMBEDDINGS] = api__embeddings,
     [ROUTE_ADAPTER_LOAD] = api__adapter_load,
     [ROUTE_ADAPTER_UNLOAD] = api__adapter_unload,
+    [ROUTE_RERANK] = api__rerank,
     [ROUTE_TOKENIZE] = api__tokenize,
     [ROUTE_DETOKENIZE] = api__detokenize,
     [ROUTE_ADMIN_RELOAD] = api__admin_reload,

@@ -114,6 +114,7 @@ void api__openai_model(struct api *a, struct http_request *r, struct api_call *c
 void api__generate(struct api *a, struct http_request *r, struct api_call *call);
 void api__generate_stream(struct api *a, struct http_request *r, struct api_call *call);
 void api__responses(struct api *a, struct http_request *r, struct api_call *call);
+void api__rerank(struct api *a, struct http_request *r, struct api_call *call);
 void api__embeddings(struct api *a, struct http_request *r, struct api_call *call);
 void api__adapter_load(struct api *a, struct http_request *r, struct api_call *call);
 void api__adapter_unload(struct api *a, struct http_request *r, struct api_call *call);

@@ -41,6 +41,7 @@ static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *er
 {
     struct token_request req = {.prompt = p->tokens,
                                 .n_prompt = p->n_tokens,
+                                .n_first = p->n_first,
                                 .params = c->params,
                                 .adapter = c->adapter,
                                 .cache_salt = c->cache_salt,

@@ -50,6 +50,7 @@ struct gen_prompt {
     uint32_t index;
     int32_t *tokens; /* malloc'ed */
     size_t n_tokens;
+    size_t n_first;      /* of a pair of texts: tokens of the first */
     _Atomic uint64_t id; /* 0: not submitted */
     _Atomic bool lost;   /* an event could not be copied: the answer is incomplete and must fail */
     int status;          /* of a FAILED end */

@@ -116,6 +116,8 @@ static int prepare(struct gen_call *c, struct error *err)
         rc = openai__str(c, c->doc.root, "model", JSON_REQUIRED, &model, err);
     if (rc == 0)
         rc = generate__find(c, model, (struct str){0}, err);
+    if (rc == 0 && model_version_contract(c->version)->reranks)
+        rc = openai__invalid(c, "model", err, "model \"%.*s\" ranks documents; use /v1/rerank", STR_ARG(model));
     if (rc == 0)
         rc = generate__deadline(c, err);
     if (rc == 0)

@@ -86,5 +86,6 @@ void api__openai_error(struct buf *body, int http_status, const char *text, cons
 
 bool api__is_openai(const struct http_request *r)
 {
-    return str_starts(r->path, STR("/v1/")) || str_eqz(r->path, "/tokenize") || str_eqz(r->path, "/detokenize");
+    return str_starts(r->path, STR("/v1/")) || str_eqz(r->path, "/tokenize") || str_eqz(r->path, "/detokenize") ||
+           str_eqz(r->path, "/rerank");
 }

@@ -45,6 +45,8 @@ static const struct route routes[] = {
     {ROUTE_CHAT_COMPLETIONS, API_HTTP, HTTP_POST, {"v1", "chat", "completions"}},
     {ROUTE_RESPONSES, API_HTTP, HTTP_POST, {"v1", "responses"}},
     {ROUTE_EMBEDDINGS, API_HTTP, HTTP_POST, {"v1", "embeddings"}},
+    {ROUTE_RERANK, API_HTTP, HTTP_POST, {"v1", "rerank"}},
+    {ROUTE_RERANK, API_HTTP, HTTP_POST, {"rerank"}},
     {ROUTE_COMPLETIONS, API_HTTP, HTTP_POST, {"v1", "completions"}},
     {ROUTE_OPENAI_MODELS, API_HTTP, HTTP_GET, {"v1", "models"}},
     {ROUTE_OPENAI_MODEL, API_HTTP, HTTP_GET, {"v1", "models", "{m}"}},
@@ -99,6 +101,7 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_EMBEDDINGS] = "embeddings",
     [ROUTE_ADAPTER_LOAD] = "load_lora_adapter",
     [ROUTE_ADAPTER_UNLOAD] = "unload_lora_adapter",
+    [ROUTE_RERANK] = "rerank",
     [ROUTE_TOKENIZE] = "tokenize",
     [ROUTE_DETOKENIZE] = "detokenize",
     [ROUTE_METRICS] = "metrics",
@@ -149,6 +152,7 @@ static const struct edge_need needs[ROUTE_COUNT] = {
     [ROUTE_EMBEDDINGS] = {.scope = EDGE_INFER},
     [ROUTE_ADAPTER_LOAD] = {.scope = EDGE_ADMIN},
     [ROUTE_ADAPTER_UNLOAD] = {.scope = EDGE_ADMIN},
+    [ROUTE_RERANK] = {.scope = EDGE_INFER},
     [ROUTE_TOKENIZE] = {.scope = EDGE_INFER},
     [ROUTE_DETOKENIZE] = {.scope = EDGE_INFER},
     [ROUTE_METRICS] = {.scope = EDGE_READ, .every_model = true},
@@ -194,6 +198,7 @@ bool route_row_at(size_t i, struct route_row *out)
 static const char *const protocols[ROUTE_COUNT] = {
     [ROUTE_NONE] = "http",
     [ROUTE_EMBEDDINGS] = "openai",
+    [ROUTE_RERANK] = "openai",
     [ROUTE_RESPONSES] = "openai",
     [ROUTE_CHAT_COMPLETIONS] = "openai",
     [ROUTE_COMPLETIONS] = "openai",
@@ -228,8 +233,9 @@ const char *route_protocol(enum route_id id)
 
 bool route_takes_prompt(enum route_id id)
 {
-    return id == ROUTE_CHAT_COMPLETIONS || id == ROUTE_COMPLETIONS || id == ROUTE_EMBEDDINGS || id == ROUTE_RESPONSES ||
-           id == ROUTE_GENERATE || id == ROUTE_GENERATE_STREAM || id == ROUTE_TOKENIZE || id == ROUTE_DETOKENIZE;
+    return id == ROUTE_CHAT_COMPLETIONS || id == ROUTE_COMPLETIONS || id == ROUTE_EMBEDDINGS || id == ROUTE_RERANK ||
+           id == ROUTE_RESPONSES || id == ROUTE_GENERATE || id == ROUTE_GENERATE_STREAM || id == ROUTE_TOKENIZE ||
+           id == ROUTE_DETOKENIZE;
 }
 
 const char *route_name(enum route_id id)

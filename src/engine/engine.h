@@ -39,6 +39,7 @@ struct engine_contract {
     bool batchable;         /* dim 0 of every input and output is a dynamic batch axis as far as the file can tell */
     size_t context_tokens;  /* token face: longest sequence; else 0 */
     size_t embedding_dims;  /* token face: above 0: the model gives embeddings of so many values, and generates nothing */
+    bool reranks;           /* embedding_dims is 1: how well the second text of a pair answers the first, before the sigmoid */
     bool embedding_cut;     /* the first values of an embedding are one, too (Matryoshka): a caller may shorten it */
     struct str description; /* free text from the file; may be empty */
     const char *devices;    /* "cpu", "cuda:0, cpu" ... what it really runs on */
@@ -158,8 +159,8 @@ struct token_request {
     struct str tenant;     /* fairness */
     int priority;          /* 0 highest */
     uint64_t deadline_ns;  /* monotonic; UINT64_MAX: none */
-    bool
-        embed; /* pooled embedding instead of generation: for models with embedding_dims, which do nothing else; params is not read */
+    bool embed;            /* pooled embedding instead of generation: for models with embedding_dims; params is not read */
+    size_t n_first; /* embed, of a pair: tokens of the first text with its markers; the rest is the second. 0: one text */
     void (*on_event)(void *ctx, const struct token_event *ev); /* exactly one final event per request */
     void *ctx;
 };

@@ -1,4 +1,4 @@
-"""Writes tests/data/llm/embeddings.txt: what tests/unit/engine/llm/test_encoder.c expects.
+"""Writes tests/data/llm/embeddings.txt: what tests/unit/engine/llm/test_encoder.c expects; and a cross-encoder, tests/data/llm/bert-rank, with rank.txt.
 
     PYTHONPATH=... python tests/data/make_embeddings.py NODE_FOLDER
 
@@ -15,7 +15,8 @@ import tempfile
 
 import gguf
 import numpy as np
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LLM = os.path.join(HERE, "llm")
@@ -27,14 +28,14 @@ def norm(x, w, b, eps):
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * w + b
 
 
-def bert(folder, ids):
-    """The hidden states of `ids`, float64."""
+def bert(folder, ids, n_first=0):
+    """The hidden states of `ids`, float64. Tokens from n_first on, if it is above 0, are of type 1."""
     with open(os.path.join(folder, "config.json")) as f:
         c = json.load(f)
-    w = {k: v.astype(np.float64) for k, v in load_file(os.path.join(folder, "model.safetensors")).items()}
+    w = {k.removeprefix("bert."): v.astype(np.float64) for k, v in load_file(os.path.join(folder, "model.safetensors")).items()}
     n, heads, eps = len(ids), c["num_attention_heads"], c["layer_norm_eps"]
     e = "embeddings."
-    x = w[e + "word_embeddings.weight"][ids] + w[e + "token_type_embeddings.weight"][0] + w[e + "position_embeddings.weight"][:n]
+    x = w[e + "word_embeddings.weight"][ids] + w[e + "token_type_embeddings.weight"][[int(0 < n_first <= i) for i in range(n)]] + w[e + "position_embeddings.weight"][:n]
     x = norm(x, w[e + "LayerNorm.weight"], w[e + "LayerNorm.bias"], eps)
     for i in range(c["num_hidden_layers"]):
         p = f"encoder.layer.{i}."
@@ -50,6 +51,55 @@ def bert(folder, ids):
         h = h * 0.5 * (1 + ERF(h / math.sqrt(2)))
         x = norm(x + linear("output.dense", h), w[p + "output.LayerNorm.weight"], w[p + "output.LayerNorm.bias"], eps)
     return x
+
+
+def write_ranker(folder):
+    """The tiny BERT with a pooler and a classifier, as transformers saves a BertForSequenceClassification of one label."""
+    w = load_file(os.path.join(LLM, "bert", "model.safetensors"))
+    rng = np.random.default_rng(8)
+    with open(os.path.join(LLM, "bert", "config.json")) as f:
+        c = json.load(f) | {"architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+    n = c["hidden_size"]
+    os.makedirs(folder, exist_ok=True)
+    w = {"bert." + k: v for k, v in w.items()} | {
+        "bert.pooler.dense.weight": rng.normal(0, 0.3, (n, n)).astype(np.float32), "bert.pooler.dense.bias": rng.normal(0, 0.1, n).astype(np.float32),
+        "classifier.weight": rng.normal(0, 1, (1, n)).astype(np.float32), "classifier.bias": np.array([0.25], np.float32)}
+    save_file(w, os.path.join(folder, "model.safetensors"), {"format": "pt"})
+    os.chmod(os.path.join(folder, "model.safetensors"), 0o644)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(c, f, indent=1)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(os.path.join(LLM, "bert", name), os.path.join(folder, name))
+
+
+def score(folder, ids, n_first):
+    w = load_file(os.path.join(folder, "model.safetensors"))
+    x = np.tanh(w["bert.pooler.dense.weight"].astype(np.float64) @ bert(folder, ids, n_first)[0] + w["bert.pooler.dense.bias"])
+    return float((w["classifier.weight"].astype(np.float64) @ x + w["classifier.bias"])[0])
+
+
+def write_ranks(rng):
+    folder = os.path.join(LLM, "bert-rank")
+    write_ranker(folder)
+    with open(os.path.join(LLM, "rank.txt"), "w") as f:
+        f.write("# by make_embeddings.py: tokens of the first text, ids, score of bert-rank\n")
+        for n, m in ((1, 1), (3, 5), (10, 30), (20, 3), (2, 57)):
+            ids = [2] + [int(i) for i in rng.integers(5, 60, n)] + [3] + [int(i) for i in rng.integers(5, 60, m)] + [3]
+            f.write(f"{n + 2}\t{' '.join(map(str, ids))}\t{score(folder, ids, n + 2):.8g}\n")
+
+
+QUERY = "Who serves the models?"
+DOCUMENTS = ["A server serves models to those who ask.", "The cat sat on the mat.", "one two three", "Models! and a naïve cat"]
+
+
+def write_rank_texts():
+    """The same from texts, by the pair encoding of `tokenizers`."""
+    folder = os.path.join(LLM, "bert-rank")
+    tok = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+    pairs = [tok.encode(QUERY, d) for d in DOCUMENTS]
+    scores = [1 / (1 + math.exp(-score(folder, e.ids, e.type_ids.index(1)))) for e in pairs]
+    with open(os.path.join(LLM, "rank_texts.json"), "w") as f:
+        json.dump({"query": QUERY, "documents": DOCUMENTS, "scores": scores, "tokens": [len(e.ids) for e in pairs]}, f, indent=1)
 
 
 def pooled(hidden, how):
@@ -91,6 +141,8 @@ def with_pooling(source, target, kind):
 
 def main():
     node = sys.argv[1]
+    write_ranks(np.random.default_rng(6))
+    write_rank_texts()
     rng = np.random.default_rng(5)
     lines = []
     lists = [[2] + [int(i) for i in rng.integers(5, 60, n - 2)] + [3] for n in (2, 3, 7, 31, 33, 62)]

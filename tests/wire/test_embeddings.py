@@ -1,4 +1,4 @@
-"""test_embeddings.py: /v1/embeddings with the official Python client, over the tiny BERT (GGUF and Hugging Face folder) and decoders with a pooling.
+"""test_embeddings.py: /v1/embeddings and /v1/rerank with the official Python client, over the tiny BERT (GGUF and Hugging Face folder) and decoders with a pooling.
 
 Expected vectors are tests/data/llm/embeddings.txt (numpy in float64, llama.cpp); ids and counts are worked out in the test.
 """
@@ -50,6 +50,7 @@ def server(tmp_path_factory):
     lay_out(root, "cut", DATA / "bert", "parameters: {matryoshka: true}\n")
     lay_out(root, "qwen3", DATA / "qwen3.gguf", "parameters: {pooling: last}\n")
     lay_out(root, "text", DATA / "llama")
+    lay_out(root, "rank", DATA / "bert-rank")
     sentence = lay_out(root, "sentence", DATA / "bert")
     (sentence / "1_Pooling").mkdir()
     (sentence / "modules.json").write_text(json.dumps([
@@ -160,6 +161,40 @@ def test_a_folder_of_a_decoder_completes(client):
     assert r.usage.completion_tokens >= 1 and r.choices[0].finish_reason in ("stop", "length")
 
 
+def rank(server, path="/v1/rerank", **body):
+    want = json.loads((DATA / "rank_texts.json").read_text())
+    return requests.post(server.url + path, json={"model": "rank", "query": want["query"], "documents": want["documents"], **body}), want
+
+
+def test_rerank(server):
+    for path in ("/v1/rerank", "/rerank"):
+        r, want = rank(server, path)
+        body = r.json()
+        assert r.status_code == 200 and body["model"] == "rank" and body["id"].startswith("rerank-"), body
+        assert body["usage"] == {"prompt_tokens": sum(want["tokens"]), "total_tokens": sum(want["tokens"])}
+        order = sorted(range(len(want["scores"])), key=lambda i: -want["scores"][i])
+        assert [x["index"] for x in body["results"]] == order
+        assert [x["relevance_score"] for x in body["results"]] == pytest.approx([want["scores"][i] for i in order], abs=1e-3)
+        assert all("document" not in x for x in body["results"])
+    r, want = rank(server, top_n=2, return_documents=True, documents=[{"text": d} for d in want["documents"]])
+    assert [(x["index"], x["document"]["text"]) for x in r.json()["results"]] == [(i, want["documents"][i]) for i in order[:2]]
+    # a score is the same beside other documents and alone
+    alone = rank(server, documents=[want["documents"][1]])[0].json()["results"][0]["relevance_score"]
+    assert alone == next(x["relevance_score"] for x in body["results"] if x["index"] == 1)
+
+
+@pytest.mark.parametrize("body, param, text", [
+    ({"query": ""}, "query", "empty"), ({"query": 7}, "query", "string"), ({"query": None}, "query", "query"), ({"documents": []}, "documents", "0 prompts"),
+    ({"documents": "a"}, "documents", "documents"), ({"documents": ["a", ""]}, "documents", "documents[1]"), ({"documents": [{"image": "x"}]}, "documents", "documents[0]"),
+    ({"top_n": 0}, "top_n", "top_n"), ({"top_n": -1}, "top_n", "top_n"), ({"return_documents": "x"}, "return_documents", "return_documents"),
+    ({"model": "bert"}, "model", "cross-encoder"), ({"model": "text"}, "model", "no embeddings"), ({"documents": ["cat " * 100]}, "documents", "maximum context length is 64"),
+    ({"documents": ["a"] * 2049}, "documents", "2049")])
+def test_rerank_refusals(server, body, param, text):
+    r, _ = rank(server, **body)
+    error = r.json()["error"]
+    assert r.status_code == 400 and error["param"] == param and text in error["message"], error
+
+
 # ---- refused ----
 
 
@@ -181,6 +216,7 @@ def test_refusals(server):
     refused(server, 400, "priority", "priority", priority=-1)
     refused(server, 404, "model", "none", model="none", code="model_not_found")
     refused(server, 400, "model", "generates text", model="text")
+    refused(server, 400, "model", "use /v1/rerank", model="rank")
     refused(server, 400, "model", "takes tensors", model="numbers")
     refused(server, 400, "model", "generates text", model="parrot")
     refused(server, 400, "input", "maximum context length is 64 tokens. However, your prompt has 102", input="cat " * 100, code="context_length_exceeded")

@@ -43,6 +43,7 @@ static bool add(struct engine_model *m, struct batch *b, struct request *r)
                                            .first = first,
                                            .n = MIN_OF(n, max_tok),
                                            .table = m->block_ids + b->n_blocks,
+                                           .n_first = r->n_first,
                                            .cancelled = &r->cancelled};
     b->n++;
     b->n_tok += MIN_OF(n, max_tok);
@@ -97,6 +98,7 @@ static void pool(const struct engine_model *m, struct request *r, uint32_t col, 
             m->weights->k->add(r->pooled, forward_hidden(m->forward, col + i), h->n_embd);
         break;
     case LLM_POOL_CLS:
+    case LLM_POOL_RANK:
         if (first == 0)
             memcpy(r->pooled, forward_hidden(m->forward, col), bytes);
         break;
@@ -108,10 +110,24 @@ static void pool(const struct engine_model *m, struct request *r, uint32_t col, 
     }
 }
 
+/* classifier(tanh(pooler(x))) of the first token's hidden state, which is in pooled[]; the score is left in pooled[0]. */
+static void rank(const struct llm_model *w, float *pooled)
+{
+    size_t n = w->h->n_embd;
+    double score = (double)w->classifier_b[0];
+    for (size_t i = 0; i < n; i++)
+        score += (double)w->classifier[i] * tanh((double)(w->k->dot(w->pooler + i * n, pooled, n) + w->pooler_b[i]));
+    pooled[0] = (float)score;
+}
+
 static void finish_vector(const struct engine_model *m, const struct request *r)
 {
     const struct kernels *k = m->weights->k;
     const struct llm_hparams *h = m->weights->h;
+    if (h->pooling == LLM_POOL_RANK) {
+        rank(m->weights, r->pooled);
+        return;
+    }
     if (h->pooling == LLM_POOL_MEAN)
         k->scale(r->pooled, h->n_embd, 1.0f / (float)r->n_prompt);
     float norm = h->embd_normalize ? sqrtf(k->dot(r->pooled, r->pooled, h->n_embd)) : 0;
@@ -174,7 +190,7 @@ void llm_encoder_step(struct engine_model *m)
                    (struct token_event){.kind = TOKEN_EVENT_DONE,
                                         .finish = cancelled ? TOKEN_FINISH_CANCELLED : TOKEN_FINISH_STOP,
                                         .embedding = cancelled ? NULL : r->pooled,
-                                        .n_embedding = cancelled ? 0 : m->weights->h->n_embd});
+                                        .n_embedding = cancelled ? 0 : m->contract.embedding_dims});
     }
     publish(m, 0, 0, 0);
 }

@@ -180,7 +180,10 @@ static void describe(struct engine_model *m)
     m->contract = (struct engine_contract){.face = ENGINE_TOKEN,
                                            .platform = "inferd_llm",
                                            .context_tokens = m->n_ctx,
-                                           .embedding_dims = m->embeds ? m->weights->h->n_embd : 0,
+                                           .embedding_dims = !m->embeds                                ? 0
+                                                             : m->weights->h->pooling == LLM_POOL_RANK ? 1
+                                                                                                       : m->weights->h->n_embd,
+                                           .reranks = m->weights->h->pooling == LLM_POOL_RANK,
                                            .embedding_cut = m->weights->h->embd_cut || m->options.matryoshka,
                                            .description = m->weights->desc->name,
                                            .devices = m->devices};

@@ -24,8 +24,9 @@ struct forward_item {
     const int32_t *tokens; /* [n] to compute */
     uint32_t first;        /* position of tokens[0] */
     uint32_t n;
-    const uint32_t *table;           /* block ids from position 0 on */
-    uint32_t n_logits;               /* logits of the last n_logits tokens are wanted (0, 1, or more for speculation) */
+    const uint32_t *table; /* block ids from position 0 on */
+    uint32_t n_logits;     /* logits of the last n_logits tokens are wanted (0, 1, or more for speculation) */
+    uint32_t n_first;      /* above 0: tokens at this position and behind it are of type 1 (bert), else all of type 0 */
     const struct lora_adapter *lora; /* NULL: none; else forward_lora_prepare was called before */
     const _Atomic bool *cancelled;   /* NULL, or: the item need not be finished */
 };

@@ -289,7 +289,8 @@ static void embed(const struct run *r)
     uint32_t c, end;
     for (forward__my_columns(r, f->n_col, &c, &end); c < end; c++) {
         float *x = f->x + (size_t)c * f->h->n_embd;
-        llm_model_embed(f->m, f->columns[c].token, x);
+        uint32_t second = f->items[f->columns[c].item].n_first;
+        llm_model_embed(f->m, f->columns[c].token, second && f->columns[c].pos >= second, x);
         llm_model_add_position(f->m, f->columns[c].pos, x, f->scratch[r->member].norm);
         if (f->m->embd_norm) {
             struct norm_args n = norm_of(r, f->m->embd_norm, f->m->embd_norm_b);

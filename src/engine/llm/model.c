@@ -107,8 +107,9 @@ bool llm_model_bytes(const struct model_desc *d, size_t *packed, size_t *other)
     free(p.jobs);
     *packed = p.bytes;
     size_t widest = MAX_OF(MAX_OF(d->h.n_embd, d->h.n_ff), d->h.n_head * MAX_OF(d->h.head_dim_k, d->h.head_dim_v));
-    *other =
-        (size_t)d->h.n_layer * (sizeof *layers + VECTORS_A_LAYER * (widest * sizeof(float) + 32)) + (size_t)d->h.n_vocab * 4;
+    *other = (d->h.pooling == LLM_POOL_RANK ? d->pooler.bytes * 2 : 0) +
+             (size_t)d->h.n_layer * (sizeof *layers + VECTORS_A_LAYER * (widest * sizeof(float) + 32)) +
+             (size_t)d->h.n_vocab * 4;
     return ok;
 }
 
@@ -166,11 +167,12 @@ static bool all_vectors(struct llm_model *m)
     m->output_b = vector(m, &d->output_b, false, &failed);
     m->embd_norm = vector(m, &d->embd_norm, one, &failed);
     m->embd_norm_b = vector(m, &d->embd_norm_b, false, &failed);
-    if (d->token_types.data) {
-        m->token_types0 = arena_array(&m->arena, m->h->n_embd, sizeof(float));
-        failed |= !m->token_types0;
-        if (m->token_types0)
-            m->k->dequant_row(d->token_types.type, d->token_types.data, m->h->n_embd, m->token_types0);
+    m->token_types = vector(m, &d->token_types, false, &failed);
+    if (m->h->pooling == LLM_POOL_RANK) {
+        m->pooler = vector(m, &d->pooler, false, &failed);
+        m->pooler_b = vector(m, &d->pooler_b, false, &failed);
+        m->classifier = vector(m, &d->classifier, false, &failed);
+        m->classifier_b = vector(m, &d->classifier_b, false, &failed);
     }
     return !failed;
 }
@@ -306,7 +308,7 @@ void llm_model_destroy(struct llm_model *m)
     free(m);
 }
 
-void llm_model_embed(const struct llm_model *m, int32_t id, float *x)
+void llm_model_embed(const struct llm_model *m, int32_t id, uint32_t type, float *x)
 {
     const struct llm_weight *w = &m->desc->token_embd;
     size_t n = m->h->n_embd;
@@ -317,8 +319,8 @@ void llm_model_embed(const struct llm_model *m, int32_t id, float *x)
         m->k->dequant_row(w->type, w->data + (size_t)id * (w->bytes / w->rows), n, x);
     if (m->h->embd_scale != 1.0f)
         m->k->scale(x, n, m->h->embd_scale);
-    if (m->token_types0)
-        m->k->add(x, m->token_types0, n);
+    if (m->token_types)
+        m->k->add(x, m->token_types + type * n, n);
 }
 
 void llm_model_add_position(const struct llm_model *m, uint32_t pos, float *x, float *tmp)

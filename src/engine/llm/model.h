@@ -37,7 +37,8 @@ struct llm_model {
     struct matrix output;        /* [n_vocab, n_embd]; of a tied model also the token embedding */
     float *output_b;
     float *output_norm, *output_norm_b, *embd_norm, *embd_norm_b;
-    float *token_types0; /* [n_embd]: row 0, added to every token (bert), or NULL */
+    float *token_types; /* [n_token_types][n_embd]: a row is added to every token (bert), or NULL */
+    float *pooler, *pooler_b, *classifier, *classifier_b; /* [n_embd][n_embd], [n_embd], [n_embd], [1]: models that rank */
     bool tied;
     uint8_t *packed;            /* one mapping */
     size_t packed_bytes, bytes; /* bytes: everything that this model holds */
@@ -53,8 +54,8 @@ int llm_model_create(struct model_desc *d, const struct kernels *k, struct team 
                      struct llm_model **out, struct error *err) MUST_CHECK;
 void llm_model_destroy(struct llm_model *m); /* NULL accepted */
 
-/* The embedding of `id` times embd_scale into x[n_embd]. */
-void llm_model_embed(const struct llm_model *m, int32_t id, float *x);
+/* The embedding of `id` times embd_scale into x[n_embd], and that of token type `type` where the model has types. */
+void llm_model_embed(const struct llm_model *m, int32_t id, uint32_t type, float *x);
 /* Add the embedding of position `pos` where the model has such a table; tmp[n_embd] is scratch. */
 void llm_model_add_position(const struct llm_model *m, uint32_t pos, float *x, float *tmp);
 

@@ -62,6 +62,9 @@ static int check(const struct engine_model *m, const struct token_request *in, s
                                    : "this model generates text; it gives no embeddings");
     if (in->priority < 0)
         return error_set(err, STATUS_INVALID, "priority is %d; accepted: 0 (most urgent) and above", in->priority);
+    if (in->embed && in->n_first && (in->n_first >= in->n_prompt || m->weights->h->n_token_types < 2))
+        return error_set(err, STATUS_INVALID, "a pair of texts can't be told apart: the first has %zu of %zu tokens",
+                         in->n_first, in->n_prompt);
     if (in->embed)
         return check_prompt(m, in, err);
     int rc = sampler_params_check(&in->params, m->weights->h->n_vocab, err);
@@ -276,6 +279,7 @@ int request_create(struct engine_model *m, const struct token_request *in, struc
     r->n_prompt = (uint32_t)in->n_prompt;
     r->n_open = in->embed ? 1 : in->params.n;
     r->embed = in->embed;
+    r->n_first = in->embed ? (uint32_t)in->n_first : 0;
     r->on_event = in->on_event;
     r->ctx = in->ctx;
     if (!(in->embed ? fill_embed(r, in) : fill(r, in))) {

@@ -252,6 +252,10 @@ static const struct role model_roles[] = {
     {A(BERT), NEED, M(token_types), D_TYPES, D_EMBD, "token_types.weight", "embeddings.token_type_embeddings.weight"},
     {A(BERT), NEED, M(embd_norm), D_ONE, D_EMBD, "token_embd_norm.weight", "embeddings.LayerNorm.weight"},
     {A(BERT), NEED, M(embd_norm_b), D_ONE, D_EMBD, "token_embd_norm.bias", "embeddings.LayerNorm.bias"},
+    {A(BERT), MAY, M(pooler), D_EMBD, D_EMBD, "cls.weight", "pooler.dense.weight"},
+    {A(BERT), MAY, M(pooler_b), D_ONE, D_EMBD, "cls.bias", "pooler.dense.bias"},
+    {A(BERT), MAY, M(classifier), D_ONE, D_EMBD, "cls.output.weight", "classifier.weight"},
+    {A(BERT), MAY, M(classifier_b), D_ONE, D_ONE, "cls.output.bias", "classifier.bias"},
 };
 
 static uint64_t dim_of(const struct llm_hparams *h, enum dim dim)
@@ -410,6 +414,10 @@ int desc__bind(enum desc_arch arch, struct model_desc *d, struct desc_tensors *t
     }
     if (rc < 0)
         return rc;
+    if (d->classifier.data)
+        d->h.pooling = LLM_POOL_RANK;
+    if (d->h.pooling == LLM_POOL_RANK && !(d->pooler.data && d->pooler_b.data && d->classifier.data && d->classifier_b.data))
+        return error_set(err, STATUS_INVALID, "model: a model that ranks needs a pooler and a classifier, each with its bias");
     d->h.tied_output = d->h.causal && !d->output.data;
     if (d->h.tied_output)
         d->output = d->token_embd;

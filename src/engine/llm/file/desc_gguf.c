@@ -231,9 +231,9 @@ static int read_encoder(const struct reader *r)
     if (!h->causal)
         h->n_token_types = types;
     int rc = get_u32(r, "pooling_type", false, &pooling);
-    if (rc == 0 && pooling > LLM_POOL_LAST)
+    if (rc == 0 && pooling > LLM_POOL_RANK)
         return error_set(r->err, STATUS_UNIMPLEMENTED,
-                         "GGUF: pooling type %u is not supported; supported: 0 none, 1 mean, 2 cls, 3 last", pooling);
+                         "GGUF: pooling type %u is not supported; supported: 0 none, 1 mean, 2 cls, 3 last, 4 rank", pooling);
     h->pooling = (enum llm_pooling)pooling;
     if (rc == 0 && h->causal && h->pooling != LLM_POOL_NONE) /* an embedding model made of a decoder */
         h->embd_normalize = true;

@@ -60,8 +60,7 @@ static bool dtype_of(struct str name, enum weight_type *out)
 /* What checkpoints carry and no forward pass reads: buffers that follow from the configuration, and heads of pre-training. */
 static bool is_baggage(struct str name)
 {
-    static const char *const ends[] = {"rotary_emb.inv_freq", "embeddings.position_ids", "pooler.dense.weight",
-                                       "pooler.dense.bias"};
+    static const char *const ends[] = {"rotary_emb.inv_freq", "embeddings.position_ids"};
     for (size_t i = 0; i < COUNT_OF(ends); i++)
         if (str_ends(name, str_of(ends[i])))
             return true;

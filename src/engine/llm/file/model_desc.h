@@ -24,7 +24,13 @@ enum llm_rope {
 };
 enum llm_rope_scaling { LLM_SCALING_NONE, LLM_SCALING_LINEAR, LLM_SCALING_YARN, LLM_SCALING_LLAMA3, LLM_SCALING_LONGROPE };
 enum llm_activation { LLM_ACT_SILU, LLM_ACT_GELU_TANH, LLM_ACT_GELU_ERF };
-enum llm_pooling { LLM_POOL_NONE, LLM_POOL_MEAN, LLM_POOL_CLS, LLM_POOL_LAST };
+enum llm_pooling {
+    LLM_POOL_NONE,
+    LLM_POOL_MEAN,
+    LLM_POOL_CLS,
+    LLM_POOL_LAST,
+    LLM_POOL_RANK /* a classifier on CLS gives one score of a pair of texts */
+};
 
 struct llm_hparams {
     char arch[32]; /* "llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "bert" */
@@ -80,7 +86,8 @@ struct llm_layer_desc {
 struct model_desc {
     struct llm_hparams h;
     struct llm_weight token_embd, token_types, pos_embd, embd_norm, embd_norm_b, output_norm, output_norm_b, output, output_b;
-    struct llm_layer_desc *layers; /* [h.n_layer] */
+    struct llm_weight pooler, pooler_b, classifier, classifier_b; /* LLM_POOL_RANK: classifier(tanh(pooler(CLS))) */
+    struct llm_layer_desc *layers;                                /* [h.n_layer] */
     struct tokenizer_spec tokenizer;
     struct str chat_template, chat_template_tools; /* Jinja source; empty: none */
     struct str name;                               /* general.name; empty for a folder */

@@ -26,17 +26,23 @@ static void on_vector(void *ctx, const struct token_event *ev)
     on_event(x->a, ev);
 }
 
-static uint64_t start(struct engine_model *m, struct vector *x, const int32_t *ids, size_t n, int priority)
+static uint64_t start_pair(struct engine_model *m, struct vector *x, const int32_t *ids, size_t n, size_t n_first, int priority)
 {
     *x = (struct vector){.a = answer_new()};
     struct token_request r = {.prompt = ids,
                               .n_prompt = n,
+                              .n_first = n_first,
                               .embed = true,
                               .priority = priority,
                               .deadline_ns = UINT64_MAX,
                               .on_event = on_vector,
                               .ctx = x};
     return rig_submit(m, &r);
+}
+
+static uint64_t start(struct engine_model *m, struct vector *x, const int32_t *ids, size_t n, int priority)
+{
+    return start_pair(m, x, ids, n, 0, priority);
 }
 
 static void end(struct vector *x, size_t n_prompt)
@@ -131,6 +137,52 @@ static void as_the_references(void **state)
     assert_int_equal(24, n);
     free(line);
     fclose(f);
+}
+
+/* Scores of pairs, all in one step and each alone: float64's, and the same bits. */
+static void ranks(void **state)
+{
+    (void)state;
+    FILE *f = fopen(TEST_DATA "/llm/rank.txt", "r");
+    struct engine_model *m = rig_load("bert-rank/config.json", NULL);
+    char *line = NULL;
+    size_t cap = 0, n = 0;
+    struct vector x[8], alone;
+    double want[8], number[DIMS];
+    int32_t ids[8][DIMS];
+    size_t n_ids[8], n_first[8];
+    assert_non_null(f);
+    assert_true(engine_llm.contract(m)->reranks);
+    assert_int_equal(1, engine_llm.contract(m)->embedding_dims);
+    while (getline(&line, &cap, f) > 0) {
+        if (line[0] == '#')
+            continue;
+        char *list = cut(line), *value = cut(list);
+        n_first[n] = strtoul(line, NULL, 10);
+        n_ids[n] = numbers(list, number, DIMS);
+        want[n] = strtod(value, NULL);
+        for (size_t i = 0; i < n_ids[n]; i++)
+            ids[n][i] = (int32_t)number[i];
+        n++;
+    }
+    assert_int_equal(5, n);
+    for (size_t i = 0; i < n; i++)
+        start_pair(m, &x[i], ids[i], n_ids[i], n_first[i], 0);
+    for (size_t i = 0; i < n; i++) {
+        end(&x[i], n_ids[i]);
+        start_pair(m, &alone, ids[i], n_ids[i], n_first[i], 0);
+        end(&alone, n_ids[i]);
+        assert_int_equal(1, x[i].n);
+        assert_memory_equal(alone.v, x[i].v, sizeof *x[i].v);
+        assert_float_equal((double)x[i].v[0], want[i], 2e-3);
+    }
+    free(line);
+    fclose(f);
+    struct error err = {0};
+    uint64_t id;
+    struct token_request r = {.prompt = ids[0], .n_prompt = 2, .n_first = 2, .embed = true, .on_event = on_vector};
+    assert_int_equal(STATUS_INVALID, engine_llm.submit(m, &r, &id, &err));
+    engine_llm.unload(m);
 }
 
 #define TEXTS 40
@@ -258,8 +310,9 @@ static void quantised_at_load(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_the_references), cmocka_unit_test(same_bits),
-                                       cmocka_unit_test(in_pieces),         cmocka_unit_test(refusals),
-                                       cmocka_unit_test(cancelled),         cmocka_unit_test(quantised_at_load)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(as_the_references), cmocka_unit_test(ranks),
+                                       cmocka_unit_test(same_bits),         cmocka_unit_test(in_pieces),
+                                       cmocka_unit_test(refusals),          cmocka_unit_test(cancelled),
+                                       cmocka_unit_test(quantised_at_load)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,7 +157,8 @@ class Maker:
 
     def decoder(self):
         e, a = self.embd, self.arch
-        self.tensor("model.embed_tokens.weight", "token_embd.weight", (self.vocab, e), std=0.5)
+        # wide and shared with the output, 0.5 would put all probability on the token that was just read
+        self.tensor("model.embed_tokens.weight", "token_embd.weight", (self.vocab, e), std=1 / 16 if self.a.get("tied") and e > 32 else 0.5)
         self.norm("model.norm.weight", "output_norm.weight")
         if not self.a.get("tied"):
             self.tensor("lm_head.weight", "output.weight", (self.vocab, e))

@@ -7,6 +7,7 @@ client, memory and descriptors flat, nothing in flight.
 Flat means: the mean of the last quarter is not more than GROWTH above the mean of the second one. The first quarter is not
 looked at, because there pools, histograms and the allocator's arenas grow to their size.
 """
+import json
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ import pytest
 import requests
 
 from inferd_server import SIMPLE, Server, write_fake
-from raw_socket import Reader, connect, fd_count, infer_request, reset
+from raw_socket import Reader, connect, fd_count, infer_request, request, reset
 
 SECONDS = float(os.environ.get("INFERD_SOAK_SECONDS", "600"))
 GROWTH_BYTES = 4 << 20
@@ -105,6 +106,32 @@ class Soak:
             if r.random() < 0.7:
                 reset(s)
 
+    def chatting(self, r):
+        """A conversation, whole or streamed; the scripted model says what it was asked, and a reloaded one keeps its word."""
+        text = "".join(r.choice("abc 世é\n") for _ in range(r.randrange(1, 200)))
+        stream = r.random() < 0.5
+        body = {"model": r.choice(["parrot", "reloaded_parrot"]), "stream": stream, "messages": [{"role": "user", "content": text}]}
+        answer = requests.post(f"{self.server.url}/v1/chat/completions", json=body, timeout=30)
+        if answer.status_code == 429:
+            return
+        if stream:
+            chunks = [json.loads(b[6:]) for b in answer.content.decode().split("\n\n") if b.startswith("data: {")]
+            said = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks)
+        else:
+            said = answer.json()["choices"][0]["message"]["content"]
+        if said != text:
+            self.fail(f"chat: {answer.status_code} {said!r}, not {text!r}")
+
+    def leaving(self, r):
+        """A client that leaves its generation: queued, in the prompt, in the answer; streaming or not; or that doesn't read."""
+        body = {"model": "slow_parrot", "stream": r.random() < 0.7, "n": r.choice([1, 4]),
+                "messages": [{"role": "user", "content": "x" * 2000}]}
+        with connect(self.server) as s:
+            s.sendall(request("POST", "/v1/chat/completions", body=json.dumps(body).encode()))
+            time.sleep(r.random() * 0.05)
+            if r.random() < 0.8:
+                reset(s)
+
     def malformed(self, r):
         data, status = r.choice(MALFORMED)
         with connect(self.server) as s:
@@ -119,6 +146,9 @@ class Soak:
 
     def reloading(self, r):
         answer = requests.post(f"{self.server.url}/v2/repository/models/reloaded/load", timeout=30)
+        if answer.status_code != 200:
+            self.fail(f"load: {answer.status_code} {answer.text}")
+        answer = requests.post(f"{self.server.url}/v2/repository/models/reloaded_parrot/load", timeout=30)
         if answer.status_code != 200:
             self.fail(f"load: {answer.status_code} {answer.text}")
         for verb in ("load", "unload"):
@@ -143,7 +173,7 @@ class Soak:
 
     def run(self):
         work = ([self.good] * GOOD_THREADS + [self.crashing] * CRASHING_THREADS + [self.malformed] * MALFORMED_THREADS +
-                [self.reloading, self.scraping, self.sampling])
+                [self.chatting] * 2 + [self.leaving, self.reloading, self.scraping, self.sampling])
         threads = [threading.Thread(target=self._thread, args=(w, seed)) for seed, w in enumerate(work)]
         for t in threads:
             t.start()
@@ -164,10 +194,13 @@ def test_soak(repository, tmp_path):
     write_fake(repository, "slow", SIMPLE + "base_us = 2000\n")
     write_fake(repository, "reloaded", SIMPLE + "load_delay_ms = 20\n")
     write_fake(repository, "comes_and_goes", SIMPLE + "memory_bytes = 1MiB\n")
+    write_fake(repository, "parrot", "tokens = true\npiece_bytes = 3\n")
+    write_fake(repository, "reloaded_parrot", "tokens = true\npiece_bytes = 5\npiece_us = 300\n")
+    write_fake(repository, "slow_parrot", "tokens = true\npiece_bytes = 1\npiece_us = 1000\nmax_running = 4\nmax_waiting = 8\n")
     config = tmp_path / "inferd.yaml"
     config.write_text("limits: {max_headers: 100}\n")
     with Server(repository, args=[f"--config={config}", "--repository.mode=explicit",
-                                  "--repository.load=sum,slow,reloaded"]) as server:
+                                  "--repository.load=sum,slow,reloaded,parrot,reloaded_parrot,slow_parrot"]) as server:
         soak = Soak(server, config)
         soak.run()
         assert not soak.wrong, "\n".join(soak.wrong)
@@ -177,7 +210,7 @@ def test_soak(repository, tmp_path):
         assert in_flight(server) == 0
         print({k: v for k, v in sorted(soak.counts.items())},
               [(q, round(soak.quarter(q, 1) / 2**20, 1), round(soak.quarter(q, 2), 1)) for q in range(4)])
-        assert min(soak.counts.get(w, 0) for w in ("good", "crashing", "malformed", "reloading", "scraping")) > 0
+        assert min(soak.counts.get(w, 0) for w in ("good", "crashing", "malformed", "chatting", "leaving", "reloading", "scraping")) > 0
         if os.environ.get("INFERD_BUILD") not in ("asan", "tsan", "ubsan"):  # a sanitizer's allocator keeps what is freed
             assert soak.quarter(3, 1) - soak.quarter(1, 1) < GROWTH_BYTES, "memory grows"
         assert soak.quarter(3, 2) - soak.quarter(1, 2) < GROWTH_FDS, "descriptors grow"

@@ -44,7 +44,7 @@ void http_limits_default(struct http_limits *l)
         .min_body_rate = 1024,
         .max_body_memory = 1ull << 30,
         .http2_max_streams = 128,
-        .http2_window_bytes = 256 << 10,
+        .http2_window_bytes = 1 << 20,
         .http2_table_bytes = 4 << 10,
         .http2_max_continuations = 8,
         .http2_glitches = 500,

@@ -3,6 +3,7 @@
  *     bench_grammar VOCAB            the table; VOCAB: rig, synthetic:262144, or FOLDER/model.gguf
  *     bench_grammar VOCAB serve      requests as JSON lines on stdin, for oracles in other languages (tests/tools/grammar_oracle.py):
  *         {"kind":"regex","source":"a+","walks":3,"tokens":40,"seed":1,"check":["aa","b"]}
+ *     (or "path":[ids]: what is allowed behind these tokens, as "allowed":[ids], with the end of the text as -1)
  *         {"compile_us":12.3,"shortest_tok":1,"walks":["a","aaa","aaaa"],"accepts":[true,false]}   or {"error":"…","status":"invalid"}
  * In `serve`, every mask of a walk is compared with what the grammar allows token by token when the vocabulary is small. */
 #include <stdio.h>
@@ -74,6 +75,22 @@ static int compile_line(struct grammar_vocab *v, yyjson_val *q, struct grammar *
     return rc < 0 ? rc : grammar_compile(v, kind, source, NULL, g, err);
 }
 
+static void allowed_behind(struct grammar *g, yyjson_val *path, struct buf *out)
+{
+    struct grammar_state *s = NULL;
+    size_t i, n;
+    yyjson_val *e;
+    ASSERT(grammar_state_create(g, &s, NULL) == 0);
+    yyjson_arr_foreach(path, i, n, e) if (!grammar_accept(s, (int32_t)yyjson_get_int(e))) exit(5);
+    const uint64_t *m = grammar_mask(s);
+    buf_append_z(out, ",\"allowed\":[");
+    for (uint32_t id = 0; m && id < g->vocab->n_tok; id++)
+        if (m[id / 64] >> (id % 64) & 1 && !(g->vocab->ends[id / 64] >> (id % 64) & 1))
+            buf_printf(out, "%u,", id);
+    buf_append_z(out, m && grammar_can_end(s) ? "-1]" : "-2]");
+    grammar_state_destroy(s);
+}
+
 static void answer(struct grammar *g, yyjson_val *q, struct buf *out)
 {
     uint64_t walks = 0, seed = 0, tokens = 60;
@@ -98,6 +115,8 @@ static void answer(struct grammar *g, yyjson_val *q, struct buf *out)
     buf_append_z(out, "],\"accepts\":[");
     yyjson_arr_foreach(check, i, n, e) buf_printf(out, "%s%s", i ? "," : "", rig_accepts(g, json_str(e)) ? "true" : "false");
     buf_append_z(out, "]");
+    if (yyjson_obj_get(q, "path"))
+        allowed_behind(g, yyjson_obj_get(q, "path"), out);
 }
 
 static void serve(struct grammar_vocab *v)

@@ -271,8 +271,12 @@ int main(int argc, char **argv)
     if (argc > 2) {
         serve(v);
     } else {
-        printf("vocabulary of %u tokens, the longest %u bytes: tries of %u and %u nodes in %.0f us\n", v->n_tok, v->max_bytes,
-               v->all.n, v->rest.n, us_since(begin));
+        uint32_t bytes = 0;
+        for (uint32_t i = 0; i < v->all.n; i++)
+            bytes += v->all.nodes[i].depth == 1 && v->all.nodes[i].token != TOKEN_NONE;
+        printf("%u of 256 bytes have a token; vocabulary of %u tokens, the longest %u bytes: tries of %u and %u nodes in %.0f "
+               "us\n",
+               bytes, v->n_tok, v->max_bytes, v->all.n, v->rest.n, us_since(begin));
         table(v);
     }
     grammar_vocab_destroy(v);

@@ -61,6 +61,8 @@ static int start(struct grammar *g, const struct grammar_limits *l, struct error
     if (g->start == CFG_DEAD)
         return error_set(err, STATUS_EXHAUSTED, "the grammar is too ambiguous: it begins in more than %u ways at once", stacks);
     g->shortest_tok = grammar__shortest(g);
+    if (g->shortest_tok >= G_FAR)
+        return error_set(err, STATUS_INVALID, "this model's vocabulary has no tokens for any text that matches");
     g->run.nomem = false;
     return 0;
 }
@@ -116,6 +118,17 @@ void grammar_unref(struct grammar *g)
     free(g->path);
     free(g->ids);
     free(g);
+}
+
+size_t grammar_bytes(struct grammar *g)
+{
+    const struct automaton *a = &g->a;
+    size_t fixed = sizeof *g + a->n_nodes * (sizeof *a->nodes + sizeof *a->dist) + a->n_edges * sizeof *a->edges +
+                   a->n_rules * sizeof *a->rules + ((size_t)g->vocab->n_tok + g->vocab->max_bytes) * sizeof(uint32_t);
+    os_mutex_lock(&g->lock);
+    size_t more = grun_bytes(&g->run);
+    os_mutex_unlock(&g->lock);
+    return fixed + more;
 }
 
 uint32_t grammar_shortest_tok(const struct grammar *g)

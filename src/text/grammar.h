@@ -46,6 +46,8 @@ int grammar_compile(struct grammar_vocab *v, enum grammar_kind kind, struct str 
                     struct grammar **out, struct error *err) MUST_CHECK;
 struct grammar *grammar_ref(struct grammar *g);
 void grammar_unref(struct grammar *g);
+/* Memory that it holds now, with what it remembers; states not counted. Any thread. */
+size_t grammar_bytes(struct grammar *g);
 
 /* Tokens of the shortest valid output, the end-of-generation token not counted; for the check against max_tokens. Exact when a search of a
  * few milliseconds gets there, else a lower bound. */

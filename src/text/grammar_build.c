@@ -8,8 +8,8 @@
 #include "base/status.h"
 #include "text/grammar_priv.h"
 
-#define NODES_PER_RULE 50u
-#define EDGES_PER_NODE 4u
+#define NODES_PER_RULE 25u
+#define EDGES_PER_NODE 2u
 #define NS_PER_STEP    50u
 #define ARENA_BYTES    ((size_t)64 << 20)
 
@@ -90,7 +90,7 @@ static void add_edge(struct gbuild *b, uint32_t from, struct gedge e)
     if (!gb_spend(b, 1))
         return;
     if (b->n_edges / EDGES_PER_NODE >= b->max_nodes) {
-        gb_fail(b, STATUS_EXHAUSTED, "the grammar is too large: more than %u transitions after expansion", b->n_edges);
+        gb_fail(b, STATUS_EXHAUSTED, "the grammar is too large: %u transitions after expansion", b->n_edges);
         return;
     }
     b->edges = grow(b, b->edges, b->n_edges, &b->cap_edges, sizeof *b->edges);

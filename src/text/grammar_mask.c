@@ -246,8 +246,9 @@ uint32_t grammar__shortest(struct grammar *g)
             expand(g, &s, s.level[i]);
         k++;
     }
+    bool nowhere = !s.found && !s.gave_up; /* all that tokens lead to was seen, and none of it is an end */
     free(s.level);
     free(s.next);
     free(s.seen);
-    return s.found ? k : bound;
+    return s.found ? k : nowhere ? G_FAR : bound;
 }

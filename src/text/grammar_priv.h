@@ -306,6 +306,7 @@ uint32_t grun_step(struct gruntime *r, uint32_t config, uint8_t byte);
 uint32_t grun_canon(struct gruntime *r, uint32_t config);
 uint32_t grun_dist(const struct gruntime *r, uint32_t config); /* bytes to the end, at least */
 bool grun_full(const struct gruntime *r);
+size_t grun_bytes(const struct gruntime *r);
 /* Forget all but the configs in v[0..n), which are renumbered in place. False: out of memory, nothing changed. */
 bool grun_collect(struct gruntime *r, uint32_t *const *v, size_t n);
 
@@ -363,7 +364,7 @@ struct grammar_state {
 
 /* The mask of `config`, made if need be; NULL: out of memory or over the budget of work. Lock held. */
 const struct gmask *grammar__mask_of(struct grammar *g, uint32_t config);
-/* Lower bound of tokens to the end, exact when the search ends within its budget. Lock held. */
+/* Lower bound of tokens to the end, exact when the search ends within its budget; G_FAR: the vocabulary has no tokens that get there. Lock held. */
 uint32_t grammar__shortest(struct grammar *g);
 
 #endif

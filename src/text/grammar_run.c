@@ -16,10 +16,10 @@
 
 #define SEEN_PER_LIST 4u
 #define LIST_PER_TOP  4u
-#define FRAMES_MAX    (1u << 20)
-#define TOPS_MAX      (1u << 20)
+#define FRAMES_MAX    (1u << 18) /* all tables together: about 20 MiB when full */
+#define TOPS_MAX      (1u << 19)
 #define CONFIGS_MAX   (1u << 16)
-#define ROW_CELLS_MAX (1u << 22)
+#define ROW_CELLS_MAX (1u << 21)
 
 static uint32_t mix(uint32_t h, uint32_t v)
 {
@@ -458,6 +458,14 @@ bool grun_full(const struct gruntime *r)
 {
     return r->n_configs > CONFIGS_MAX || r->n_frames > FRAMES_MAX || r->n_tops > TOPS_MAX ||
            (uint64_t)r->n_rows * r->a->n_classes > ROW_CELLS_MAX;
+}
+
+size_t grun_bytes(const struct gruntime *r)
+{
+    size_t scratch = (size_t)r->max_list * (sizeof *r->list + SEEN_PER_LIST * 2 * sizeof *r->seen);
+    size_t hashes = ((size_t)r->frame_hash.mask + r->config_hash.mask + 2) * sizeof(uint32_t);
+    return scratch + hashes + r->mask_bytes + r->cap_frames * sizeof *r->frames + r->cap_tops * sizeof *r->tops +
+           r->cap_configs * sizeof *r->configs + r->cap_rows * sizeof *r->rows + r->cap_masks * sizeof *r->masks;
 }
 
 /* Copy the frames that `config` of `from` needs; map[i] is the new number of frame i. Parents have lower numbers. */

@@ -291,6 +291,18 @@ def hoist(schema):
     return schema
 
 
+def closed(schema):
+    """Where additionalProperties is absent beside properties, undeclared members are valid but never drawn: here they are invalid."""
+    if isinstance(schema, list):
+        return [closed(x) for x in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {k: x if k in ("enum", "const", "allOf") else closed(x) for k, x in schema.items()}
+    if isinstance(schema.get("properties"), dict) and "additionalProperties" not in schema and schema.get("type") == "object":
+        out["additionalProperties"] = False
+    return out
+
+
 def spoil(r, v):
     v = json.loads(json.dumps(v))
     k = r.randrange(4)
@@ -322,7 +334,8 @@ def check_schemas(server, r, n, cases):
         source = json.dumps(schema, ensure_ascii=r.random() < 0.5)
         validator = Validator(schema, format_checker=FORMATS)
         candidates = make() if make else []
-        good = [v for v in candidates if validator.is_valid(v)][:8]
+        drawn = Validator(closed(schema), format_checker=FORMATS)
+        good = [v for v in candidates if drawn.is_valid(v)][:8]
         bad = [b for b in (spoil(r, v) for v in candidates[:8]) if not validator.is_valid(b)]
         yes = [json.dumps(v, ensure_ascii=False) for v in good] + [json.dumps(v, ensure_ascii=False, indent=2) for v in good[:3]] + \
               [json.dumps(v, ensure_ascii=False, separators=(",", ":")) for v in good[:3]]

@@ -1,4 +1,5 @@
-/* constraint.c: grammars of requests (text/grammar.h): compiled on the caller's thread, kept by content, least recently used first out.
+/* constraint.c: grammars of requests (text/grammar.h): compiled on the caller's thread, kept by content, up to a number and a size, least recently
+ * used first out.
  *
  * The lock is held for looking up and putting in, not while compiling: two callers that bring the same new grammar at once both compile it, and
  * the second one's is dropped. Requests hold their own reference, so what leaves the cache lives as long as somebody generates with it. */
@@ -39,43 +40,82 @@ static bool is_it(const struct llm_constraint *c, enum grammar_kind kind, struct
     return c->grammar && c->kind == kind && c->hash == hash && str_eq((struct str){c->source, c->n}, source);
 }
 
+/* The place that was not used for longest; free ones count as never used, unless `taken` ones are asked for (then NULL: all are free). */
+static struct llm_constraint *oldest(struct llm_constraints *s, bool taken)
+{
+    struct llm_constraint *at = NULL;
+    for (size_t i = 0; i < COUNT_OF(s->v); i++)
+        if ((s->v[i].grammar || !taken) && (!at || s->v[i].used < at->used))
+            at = &s->v[i];
+    return at;
+}
+
+static size_t all_bytes(const struct llm_constraints *s)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < COUNT_OF(s->v); i++)
+        bytes += s->v[i].grammar ? s->v[i].n + grammar_bytes(s->v[i].grammar) : 0;
+    return bytes;
+}
+
+/* Take out what is too much, but not `stay`, into `old`; returns how many. Grammars grow while they are used. Lock held. */
+static size_t trim(struct llm_constraints *s, const struct llm_constraint *stay,
+                   struct llm_constraint old[LLM_CONSTRAINTS_KEPT])
+{
+    size_t n = 0;
+    for (struct llm_constraint *o; all_bytes(s) > LLM_CONSTRAINT_BYTES && (o = oldest(s, true)) != stay; n++) {
+        old[n] = *o;
+        *o = (struct llm_constraint){0};
+    }
+    return n;
+}
+
+static void forget_all(struct llm_constraint *old, size_t n)
+{
+    while (n > 0)
+        forget(&old[--n]);
+}
+
 /* A reference to the kept one, or NULL. */
 static struct grammar *look_up(struct llm_constraints *s, enum grammar_kind kind, struct str source, uint64_t hash)
 {
+    struct llm_constraint old[LLM_CONSTRAINTS_KEPT];
     struct grammar *g = NULL;
+    size_t n = 0;
     os_mutex_lock(&s->lock);
     for (size_t i = 0; i < COUNT_OF(s->v) && !g; i++)
         if (is_it(&s->v[i], kind, source, hash)) {
             s->v[i].used = ++s->clock;
             g = grammar_ref(s->v[i].grammar);
+            n = trim(s, &s->v[i], old);
         }
     os_mutex_unlock(&s->lock);
+    forget_all(old, n);
     return g;
 }
 
 /* Keep `g`, in the place of the one that was not used for longest. Without memory for its text it is not kept. */
 static void keep(struct llm_constraints *s, enum grammar_kind kind, struct str source, uint64_t hash, struct grammar *g)
 {
-    struct llm_constraint fresh = {.kind = kind, .hash = hash, .n = source.n, .source = malloc(source.n + 1)}, old;
+    struct llm_constraint fresh = {.kind = kind, .hash = hash, .n = source.n, .source = malloc(source.n + 1)};
+    struct llm_constraint old[LLM_CONSTRAINTS_KEPT], replaced;
     if (!fresh.source)
         return;
     if (source.n)
         memcpy(fresh.source, source.p, source.n);
     fresh.grammar = grammar_ref(g);
     os_mutex_lock(&s->lock);
-    struct llm_constraint *at = &s->v[0];
-    for (size_t i = 0; i < COUNT_OF(s->v); i++) {
-        at = s->v[i].used < at->used ? &s->v[i] : at;
-        if (is_it(&s->v[i], kind, source, hash)) { /* another caller was faster */
+    struct llm_constraint *at = oldest(s, false);
+    for (size_t i = 0; i < COUNT_OF(s->v); i++)
+        if (is_it(&s->v[i], kind, source, hash)) /* another caller was faster */
             at = &s->v[i];
-            break;
-        }
-    }
-    fresh.used = ++s->clock;
-    old = *at;
+    replaced = *at;
     *at = fresh;
+    at->used = ++s->clock;
+    size_t n = trim(s, at, old);
     os_mutex_unlock(&s->lock);
-    forget(&old);
+    forget(&replaced);
+    forget_all(old, n);
 }
 
 static int compile(struct engine_model *m, enum grammar_kind kind, struct str source, struct grammar **out, struct error *err)

@@ -131,6 +131,7 @@ struct token_usage request_usage(const struct request *r);
 /* ---- constraint.c: constrained output ---- */
 
 #define LLM_CONSTRAINTS_KEPT 32
+#define LLM_CONSTRAINT_BYTES ((size_t)128 << 20) /* of all that are kept */
 
 struct llm_constraint {
     struct grammar *grammar; /* NULL: a free place */

@@ -331,6 +331,31 @@ static void test_state(void **state)
     (void)state;
 }
 
+/* A vocabulary without some bytes: what needs them is refused when it can be told. */
+static void test_missing_bytes(void **state)
+{
+    static const struct str tokens[] = {STR("a"), STR("b"), STR("ab"), STR("</s>")};
+    static const int32_t types[] = {TOKEN_NORMAL, TOKEN_NORMAL, TOKEN_NORMAL, TOKEN_CONTROL};
+    static const float scores[] = {0, -1, -2, -3};
+    struct tokenizer_spec spec = {
+        .model = TOKENIZER_SPM, .tokens = tokens, .types = types, .scores = scores, .n_tokens = 4, .eos = 3};
+    struct tokenizer *t = NULL;
+    struct grammar_vocab *v = NULL;
+    struct grammar *g = NULL;
+    struct error err = {0};
+    spec.bos = spec.eot = spec.eom = spec.unk = spec.sep = spec.pad = spec.cls = spec.mask = TOKEN_NONE;
+    assert_int_equal(0, tokenizer_create(&spec, &t, &err));
+    assert_int_equal(0, grammar_vocab_create(t, 4, &v, NULL));
+    assert_int_equal(STATUS_INVALID, grammar_compile(v, GRAMMAR_REGEX, STR("a{3}c|ax+"), NULL, &g, &err));
+    assert_non_null(strstr(err.text, "vocabulary"));
+    assert_int_equal(0, grammar_compile(v, GRAMMAR_REGEX, STR("a{3}c|abb"), NULL, &g, &err));
+    assert_int_equal(2, grammar_shortest_tok(g)); /* ab b */
+    grammar_unref(g);
+    grammar_vocab_destroy(v);
+    tokenizer_destroy(t);
+    (void)state;
+}
+
 /* Tokens of equal bytes are allowed together; ids that the tokenizer lacks never are. */
 static void test_vocabulary(void **state)
 {
@@ -548,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_schema),
         cmocka_unit_test(test_schema_refusals),
         cmocka_unit_test(test_state),
+        cmocka_unit_test(test_missing_bytes),
         cmocka_unit_test(test_vocabulary),
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_collect),

@@ -38,7 +38,7 @@ static uint32_t draw(struct gbuild *b, enum grammar_kind kind, struct str source
     case GRAMMAR_JSON:
         return grammar__json(b, source);
     case GRAMMAR_REGEX:
-        return grammar__regex(b, source, false);
+        return grammar__regex(b, source, false, NULL);
     case GRAMMAR_GBNF:
         return grammar__gbnf(b, source);
     case GRAMMAR_CHOICE:

@@ -14,7 +14,7 @@ static struct gx_group *top(const struct gexpr *x)
 static void fresh(struct gexpr *x)
 {
     uint32_t start = gb_node(x->b), end = gb_node(x->b);
-    *top(x) = (struct gx_group){.start = start, .end = end, .at = start};
+    *top(x) = (struct gx_group){.start = start, .end = end, .at = start, .all = {G_UNBOUNDED, 0}};
 }
 
 bool gx_begin(struct gexpr *x, struct gbuild *b)
@@ -29,6 +29,16 @@ bool gx_begin(struct gexpr *x, struct gbuild *b)
     return b->rc == 0;
 }
 
+static uint32_t saturate(uint64_t n)
+{
+    return (uint32_t)MIN_OF(n, (uint64_t)G_UNBOUNDED);
+}
+
+static uint32_t times(uint32_t a, uint32_t b)
+{
+    return a == 0 || b == 0 ? 0 : a == G_UNBOUNDED || b == G_UNBOUNDED ? G_UNBOUNDED : saturate((uint64_t)a * b);
+}
+
 static void join(struct gexpr *x)
 {
     struct gx_group *g = top(x);
@@ -37,6 +47,8 @@ static void join(struct gexpr *x)
     gb_eps(x->b, g->at, g->from);
     g->at = g->to;
     g->pending = false;
+    g->joined.min = saturate((uint64_t)g->joined.min + g->item.min);
+    g->joined.max = saturate((uint64_t)g->joined.max + g->item.max);
 }
 
 void gx_item(struct gexpr *x, uint32_t *from, uint32_t *to)
@@ -46,6 +58,7 @@ void gx_item(struct gexpr *x, uint32_t *from, uint32_t *to)
     g->from = *from = gb_node(x->b);
     g->to = *to = gb_node(x->b);
     g->pending = true;
+    g->item = (struct gspan){1, 1};
 }
 
 bool gx_has_item(const struct gexpr *x)
@@ -71,6 +84,7 @@ void gx_quantify(struct gexpr *x, uint32_t min, uint32_t max)
     }
     g->from = from;
     g->to = to;
+    g->item = (struct gspan){times(g->item.min, min), times(g->item.max, max)};
 }
 
 void gx_alternative(struct gexpr *x)
@@ -79,6 +93,8 @@ void gx_alternative(struct gexpr *x)
     join(x);
     gb_eps(x->b, g->at, g->end);
     g->at = g->start;
+    g->all = (struct gspan){MIN_OF(g->all.min, g->joined.min), MAX_OF(g->all.max, g->joined.max)};
+    g->joined = (struct gspan){0, 0};
 }
 
 bool gx_open(struct gexpr *x)
@@ -102,13 +118,15 @@ void gx_close(struct gexpr *x)
     g->from = inner.start;
     g->to = inner.end;
     g->pending = true;
+    g->item = inner.all;
 }
 
-void gx_end(struct gexpr *x, uint32_t *from, uint32_t *to)
+struct gspan gx_end(struct gexpr *x, uint32_t *from, uint32_t *to)
 {
     gx_alternative(x);
     *from = top(x)->start;
     *to = top(x)->end;
+    return top(x)->all;
 }
 
 /* ---- reading ---- */

@@ -1,6 +1,6 @@
 /* grammar_format.c: JSON Schema's `format` as regular expressions (text/grammar_regex.c), after RFC 3339, 4122, 5321, 1123, 3986, 4291 and ISO
  * 8601. Each accepts a part of what its standard does, the part that every checker agrees on: no leap seconds, no quoted local parts of mail
- * addresses, no years before 0001. */
+ * addresses, no years before 0001, no address longer than 2,083 characters (which is what generated schemas allow). */
 #include "base/size.h"
 #include "text/grammar_priv.h"
 
@@ -33,8 +33,8 @@ static const struct {
     {"ipv4", "^" IPV4 "$"},
     {"ipv6", "^((" H16 ":){7}" H16 "|(" H16 ":){1,6}:" H16 "|(" H16 ":){1,5}(:" H16 "){2}|(" H16 ":){1,4}(:" H16 "){3}|(" H16
              ":){1,3}(:" H16 "){4}|(" H16 ":){1,2}(:" H16 "){5}|" H16 ":(:" H16 "){6}|:((:" H16 "){1,7}|:)|(" H16 ":){1,7}:)$"},
-    {"uri", "^[a-zA-Z][a-zA-Z0-9+.-]{0,20}://" LABEL "(\\." LABEL "){0,3}(:[1-9][0-9]{0,3})?(/" PCHAR "*)*(\\?(" PCHAR
-            "|[/?])*)?(#(" PCHAR "|[/?])*)?$"},
+    {"uri", "^[a-zA-Z][a-zA-Z0-9+.-]{0,20}://" LABEL "(\\." LABEL "){0,3}(:[1-9][0-9]{0,3})?(/" PCHAR "{0,100}){0,5}(\\?(" PCHAR
+            "|[/?]){0,60})?(#(" PCHAR "|[/?]){0,20})?$"},
 };
 
 const char *grammar__format_regex(struct str name)

@@ -107,10 +107,16 @@ uint32_t gb_code(struct gbuild *b, uint32_t from, uint32_t code);
 /* ---- expressions: grammar_expr.c ----
  * Alternatives, sequences, groups and quantifiers, drawn as they are read, with the open groups on a stack of its own. */
 
+/* Least and most characters of a text; G_UNBOUNDED: no bound, or beyond it. */
+struct gspan {
+    uint32_t min, max;
+};
+
 struct gx_group {
     uint32_t start, end, at; /* at: behind what has been read of this alternative */
     uint32_t from, to;       /* the last item, not yet joined to `at` */
     bool pending;
+    struct gspan item, joined, all; /* of the last item, of this alternative up to `at`, of all alternatives before */
 };
 
 struct gexpr {
@@ -120,14 +126,14 @@ struct gexpr {
 };
 
 bool gx_begin(struct gexpr *x, struct gbuild *b); /* opens the outermost group; false: failed */
-/* An item of the sequence: draw it from *from to *to. */
+/* An item of the sequence: draw it from *from to *to. It counts as one character. */
 void gx_item(struct gexpr *x, uint32_t *from, uint32_t *to);
 bool gx_has_item(const struct gexpr *x); /* a quantifier may follow */
 void gx_quantify(struct gexpr *x, uint32_t min, uint32_t max);
 void gx_alternative(struct gexpr *x);
 bool gx_open(struct gexpr *x); /* false: nested too deeply, failed */
 void gx_close(struct gexpr *x);
-void gx_end(struct gexpr *x, uint32_t *from, uint32_t *to); /* closes the outermost group */
+struct gspan gx_end(struct gexpr *x, uint32_t *from, uint32_t *to); /* closes the outermost group; its length */
 
 /* Reading: bytes of a text with a position. */
 struct gread {
@@ -154,8 +160,8 @@ bool gr_number(struct gread *r, uint32_t *n);
 /* ---- compilers: each returns the root rule, or fails in `b` ---- */
 
 uint32_t grammar__gbnf(struct gbuild *b, struct str source);
-/* `search`: as JSON Schema's pattern, found anywhere unless anchored; else the whole text must match. */
-uint32_t grammar__regex(struct gbuild *b, struct str source, bool search);
+/* `search`: as JSON Schema's pattern, found anywhere unless anchored; else the whole text must match. *span (may be NULL): its length. */
+uint32_t grammar__regex(struct gbuild *b, struct str source, bool search, struct gspan *span);
 uint32_t grammar__choice(struct gbuild *b, struct str source);
 uint32_t grammar__schema(struct gbuild *b, struct str source);
 uint32_t grammar__json(struct gbuild *b, struct str source);
@@ -282,6 +288,7 @@ struct gruntime {
     uint32_t *rows; /* [n_rows * n_classes] */
     struct gmask *masks;
     uint32_t n_frames, n_tops, n_configs, n_rows, n_masks;
+    uint32_t kept_frames, kept_tops; /* were left by the last grun_collect */
     uint32_t cap_frames, cap_tops, cap_configs, cap_rows, cap_masks;
     size_t mask_bytes;
     struct ghash frame_hash, config_hash;

@@ -325,7 +325,7 @@ static void step(struct regex *x, struct gexpr *e)
     }
 }
 
-uint32_t grammar__regex(struct gbuild *b, struct str source, bool search)
+uint32_t grammar__regex(struct gbuild *b, struct str source, bool search, struct gspan *span)
 {
     struct regex x = {.b = b, .r = {source, 0}, .search = search};
     struct gexpr e;
@@ -340,6 +340,8 @@ uint32_t grammar__regex(struct gbuild *b, struct str source, bool search)
     end_alternative(&x, &e);
     if (b->rc < 0)
         return 0;
-    gx_end(&e, &from, &to);
+    struct gspan own = gx_end(&e, &from, &to);
+    if (span)
+        *span = own;
     return gb_rule_of(b, STR("the regular expression"), from, to);
 }

@@ -456,8 +456,8 @@ void grun_release(struct gruntime *r)
 
 bool grun_full(const struct gruntime *r)
 {
-    return r->n_configs > CONFIGS_MAX || r->n_frames > FRAMES_MAX || r->n_tops > TOPS_MAX ||
-           (uint64_t)r->n_rows * r->a->n_classes > ROW_CELLS_MAX;
+    return r->n_configs > CONFIGS_MAX || r->n_frames > FRAMES_MAX + 2 * r->kept_frames ||
+           r->n_tops > TOPS_MAX + 2 * r->kept_tops || (uint64_t)r->n_rows * r->a->n_classes > ROW_CELLS_MAX;
 }
 
 size_t grun_bytes(const struct gruntime *r)
@@ -514,6 +514,8 @@ bool grun_collect(struct gruntime *r, uint32_t *const *v, size_t n)
         *r = to;
         to = old;
         r->work = to.work;
+        r->kept_frames = r->n_frames;
+        r->kept_tops = r->n_tops;
     }
     grun_release(&to);
     free(live);

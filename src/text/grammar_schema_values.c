@@ -31,17 +31,18 @@ static bool only(struct schema *s, const struct sset *set, const char *key, stru
     return found;
 }
 
-/* A string whose inside matches the regular expression. */
-static void draw_regex(struct schema *s, const char *keyword, struct str regex, uint32_t from, uint32_t to)
+/* A string whose inside matches the regular expression, which must not allow more lengths than `want`. */
+static void draw_regex(struct schema *s, const char *keyword, struct str regex, struct gspan want, uint32_t from, uint32_t to)
 {
     struct gbuild *b = s->b;
     struct error err = {0}, *outer = b->err;
+    struct gspan is = {0};
     uint32_t open = gb_z(b, from, "\""), close = gb_node(b);
     if (b->rc < 0)
         return;
     b->json = true;
     b->err = &err;
-    uint32_t rule = grammar__regex(b, regex, true);
+    uint32_t rule = grammar__regex(b, regex, true, &is);
     b->json = false;
     b->err = outer;
     if (b->rc < 0) {
@@ -53,6 +54,11 @@ static void draw_regex(struct schema *s, const char *keyword, struct str regex, 
             gb_fail(b, code, "%s", err.text);
         return;
     }
+    if (is.min < want.min || is.max > want.max)
+        schema__fail(
+            s, is.min < want.min ? "minLength" : "maxLength",
+            "is supported beside %s only where that alone sees to it: put the length into the pattern, as in ^[a-z]{1,10}$",
+            keyword);
     gb_call(b, open, rule, close);
     gb_byte(b, close, '"', '"', to);
 }
@@ -72,21 +78,17 @@ void schema__string(struct schema *s, const struct sset *set, uint32_t from, uin
     struct str pattern = {0}, format = {0};
     uint32_t min = schema__most(s, set, "minLength", G_UNBOUNDED), max = schema__least(s, set, "maxLength", G_UNBOUNDED);
     bool has_pattern = only(s, set, "pattern", &pattern), has_format = only(s, set, "format", &format);
-    bool counted = min != G_UNBOUNDED || max != G_UNBOUNDED;
+    struct gspan want = {min == G_UNBOUNDED ? 0 : min, max};
     const char *regex = has_format ? grammar__format_regex(format) : NULL;
     if (has_format && !regex)
         schema__fail(s, "format", "'%.*s' is not supported; supported: %s", (int)MIN_OF(format.n, (size_t)40), format.p,
                      grammar__format_names());
     else if (has_pattern && has_format)
         schema__fail(s, "pattern", "together with format is not supported");
-    else if ((has_pattern || has_format) && counted)
-        schema__fail(s, min != G_UNBOUNDED ? "minLength" : "maxLength", "together with %s is not supported%s",
-                     has_pattern ? "pattern" : "format",
-                     has_pattern ? ": put the length into the pattern, as in ^[a-z]{1,10}$" : "");
     else if (has_pattern || has_format)
-        draw_regex(s, has_pattern ? "pattern" : "format", has_pattern ? pattern : str_of(regex), from, to);
-    else if (counted && (min != 0 || max != G_UNBOUNDED))
-        draw_counted(s, min == G_UNBOUNDED ? 0 : min, max, from, to);
+        draw_regex(s, has_pattern ? "pattern" : "format", has_pattern ? pattern : str_of(regex), want, from, to);
+    else if (want.min || want.max != G_UNBOUNDED)
+        draw_counted(s, want.min, want.max, from, to);
     else
         gb_call(s->b, from, gjson_rule(&s->j, GJSON_STRING), to);
 }

@@ -197,6 +197,8 @@ static void test_schema_refusals(void **state)
         {"{\"type\":\"string\",\"pattern\":\"^a\\\\!$\"}", "'pattern'"},
         {"{\"type\":\"string\",\"pattern\":\"[\"}", "'pattern'"},
         {"{\"type\":\"string\",\"pattern\":\"a\",\"maxLength\":3}", "put the length into the pattern"},
+        {"{\"type\":\"string\",\"pattern\":\"^(a|bcd)?[e-f]{2}$\",\"minLength\":3}", "'minLength'"},
+        {"{\"type\":\"string\",\"pattern\":\"^(a|bcd)?[e-f]{2}$\",\"maxLength\":4}", "'maxLength'"},
         {"{\"type\":\"string\",\"format\":\"color\"}", "'color' is not supported; supported: date"},
         {"{\"type\":\"strin\"}", "'strin' is none of"},
         {"{\"type\":5}", "'type'"},
@@ -281,6 +283,10 @@ static void test_schema(void **state)
             "\"object\",\"properties\":{\"k\":"
             "{\"enum\":[\"b\",\"c\"]}},\"required\":[\"k\"]},{\"type\":\"integer\"}]}",
             LIST("{\"k\":\"a\"}", "{\"k\":\"c\"}", "5"), LIST("{\"k\":\"d\"}", "{}", "\"a\""));
+    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^(a|bcd)?[e-f]{2}$\",\"minLength\":2,\"maxLength\":5}",
+            LIST("\"ee\"", "\"bcdef\""), LIST("\"e\""));
+    accepts(GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"format\":\"uri\",\"minLength\":1,\"maxLength\":2083}",
+            LIST("\"https://a.b/c?d#e\""), LIST("\"x\""));
     accepts(GRAMMAR_JSON_SCHEMA, "true", LIST("1", "{\"a\": []}"), LIST("x"));
     (void)state;
 }

@@ -60,6 +60,10 @@ static int start(struct grammar *g, const struct grammar_limits *l, struct error
         return error_set(err, STATUS_NOMEM, "no memory for the grammar");
     if (g->start == CFG_DEAD)
         return error_set(err, STATUS_EXHAUSTED, "the grammar is too ambiguous: it begins in more than %u ways at once", stacks);
+    if (!grammar__mask_of(g, g->start)) /* here rather than in the first step */
+        return g->run.nomem ? error_set(err, STATUS_NOMEM, "no memory for the grammar")
+                            : error_set(err, STATUS_EXHAUSTED,
+                                        "the grammar is too ambiguous: it takes too long to see what may come first");
     g->shortest_tok = grammar__shortest(g);
     if (g->shortest_tok >= G_FAR)
         return error_set(err, STATUS_INVALID, "this model's vocabulary has no tokens for any text that matches");

@@ -6,7 +6,7 @@
 #include "text/grammar_priv.h"
 
 #define MASK_BYTES_MAX   ((size_t)4 << 20) /* of all masks of a grammar */
-#define WALK_WORK_MAX    4000000u          /* closure visits of one mask: some 50 ms */
+#define WALK_WORK_MAX    1000000u          /* closure visits of one mask: some 15 ms */
 #define WALK_CONFIGS_MAX (1u << 17)
 #define SEARCH_NODES_MAX 2000000u /* trie nodes looked at for the shortest text: some 10 ms */
 
@@ -204,7 +204,7 @@ static void expand(struct grammar *g, struct search *s, uint32_t config)
 {
     struct gruntime *r = &g->run;
     const struct trie *t = &g->vocab->all;
-    uint64_t work_end = r->work + WALK_WORK_MAX / 10;
+    uint64_t work_end = r->work + WALK_WORK_MAX / 4;
     g->path[0] = config;
     for (uint32_t i = 0; i < t->n && !s->found && !s->gave_up; s->looked++) {
         const struct trie_node *node = &t->nodes[i];

@@ -99,6 +99,8 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
     r->log_model = call->match.model;
     r->log_version = call->match.version;
     rc = api__authorise(l->api, r, call, err);
+    if (rc == 0)
+        rc = api__quota_begin(l->api, r, call, err);
     if (rc < 0)
         return rc;
     if (call->is_grpc)
@@ -212,6 +214,7 @@ static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
     if (l->api->o.audit && (call->verdict > EDGE_ALLOWED || api__is_admin(call->match.id)))
         write_record(l->api->o.audit, r, call, now_ns);
     api__proxy_over(l->api, call);
+    api__quota_end(r, call);
     edge_identity_unref(call->who);
     call->who = NULL;
     model_version_unref(call->version);

@@ -18,6 +18,7 @@ struct registry;
 struct metrics;
 struct access_log;
 struct edge;
+struct quota_gate;
 struct api;
 
 /* Where the process is in its life; written by the main thread, read by health answers. DRAINING: no new connections; what runs may
@@ -35,6 +36,7 @@ struct api_options {
     struct access_log *access; /* NULL: no access log */
     struct edge *edge;         /* who may do what */
     struct gateway *gateway;   /* sends requests on; NULL: all are answered here */
+    struct quota_gate *quota;  /* NULL: none */
     struct access_log *audit;  /* admin actions and refusals; NULL: not written */
     const char *const *open;   /* [n_open] names of routes that ask for nothing */
     size_t n_open;

@@ -69,6 +69,15 @@ struct api_turn *api__turn(struct loop *loop);
 struct infer_wakes *api__turn_wakes(struct api_turn *t, uint64_t now_ns);
 struct gen_call; /* generate.c */
 
+/* A request's hold on the quotas (quota.c); in its arena, NULL without quotas. Touched by whoever works on the request. */
+struct api_quota {
+    bool taken;      /* reserved, or known to need nothing */
+    uint64_t id;     /* 0: nothing to settle */
+    uint64_t tokens; /* really used, set before the reply is complete */
+    struct http_header headers[7];
+    char text[5][24];
+};
+
 /* State of one request, in its arena, at http_request.user. */
 struct api_call {
     struct api *api;
@@ -76,6 +85,7 @@ struct api_call {
     bool is_grpc;
     struct edge_identity *who; /* the caller; NULL: nobody was asked, or nobody is known */
     enum edge_verdict verdict;
+    struct api_quota *quota;
     struct infer_times times; /* zero but for received_ns unless the route is infer */
     int status;               /* of the inference; 0 elsewhere */
     struct gen_call *gen;     /* while a generation is under way */
@@ -166,6 +176,13 @@ int api__query_flag(const struct http_request *r, const char *name, bool absent,
 int api__authorise(struct api *a, struct http_request *r, struct api_call *call, struct error *err) MUST_CHECK;
 /* For protocols that name the model in the body: may the caller use this one? NOT_FOUND: as if it didn't exist. */
 int api__authorise_model(struct api *a, struct api_call *call, struct str model, struct error *err) MUST_CHECK;
+/* Quotas (quota.c). Begin: when the route is known; takes the request's share at once where the model is known, too. Charge: rows and tokens
+ * that the request is about to take, as soon as they are known; any thread, while it works on the request. EXHAUSTED: 429, with
+ * the headers that say why. End: what was not used goes back. */
+int api__quota_begin(struct api *a, struct http_request *r, struct api_call *call, struct error *err) MUST_CHECK;
+int api__quota_charge(struct http_request *r, struct api_call *call, struct str model, uint64_t rows, uint64_t tokens,
+                      struct error *err) MUST_CHECK;
+void api__quota_end(const struct http_request *r, struct api_call *call);
 /* Is a model shown to the caller in lists? */
 bool api__shows(const struct api_call *call, struct str model);
 /* Is the route one that changes the server, to be recorded whoever asked? */

@@ -70,12 +70,32 @@ static int gone_early(struct error *err)
     return error_set(err, STATUS_UNAVAILABLE, "the server is stopping; ask another one");
 }
 
+/* What it may take at most, against the caller's quotas: its prompts, and for each choice as many tokens as it asked for, or as the context
+ * has left. */
+static int charge(struct gen_call *c, struct error *err)
+{
+    uint64_t tokens = 0, context = model_version_contract(c->version)->context_tokens;
+    if (!c->call->quota)
+        return 0;
+    for (size_t i = 0; i < c->n_prompts; i++) {
+        uint64_t n = c->prompts[i].n_tokens, left = context > n ? context - n : 0;
+        uint64_t most = c->params.max_tok && (!context || c->params.max_tok < left) ? c->params.max_tok : left;
+        bool generates = !c->embed && !c->protocol->only_prepare;
+        tokens += n + (generates ? most * MAX_OF(MAX_OF(c->params.n, c->params.best_of), 1u) : 0);
+    }
+    int rc =
+        api__quota_charge(c->request, c->call, c->version ? model_version_model(c->version) : (struct str){0}, 1, tokens, err);
+    return generate__fault(c, rc, NULL, c->call->error_code);
+}
+
 static int prepare_and_submit(struct gen_call *c)
 {
     struct error *err = &c->err;
     if (atomic_load(&c->cancelled))
         return gone_early(err);
     int rc = c->protocol->prepare(c, err);
+    if (rc == 0)
+        rc = charge(c, err);
     c->times.submitted_ns = os_monotonic_ns();
     for (size_t i = 0; rc == 0 && i < c->n_prompts && !c->protocol->only_prepare; i++) {
         rc = submit_one(c, &c->prompts[i], err);
@@ -299,6 +319,10 @@ static void release(struct gen_call *c)
     generate__pool_remove(&c->api->gen, c);
     c->call->gen = NULL;
     c->request->on_gone = NULL;
+    if (c->call->quota) {
+        struct token_usage u = generate__usage(c);
+        c->call->quota->tokens = u.prompt_tok + u.generated_tok;
+    }
     c->call->error_param = c->param;
     c->call->error_code = c->code;
     for (size_t i = 0; i < c->n_prompts; i++) {

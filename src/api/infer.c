@@ -146,10 +146,23 @@ static void on_done(struct infer *inf)
 
 /* ---- the way in, on the I/O thread ---- */
 
+/* Its rows, against the caller's quotas. */
+static int charge(struct infer_call *c, struct error *err)
+{
+    if (!c->call->quota)
+        return 0;
+    const struct tensor *t = c->inf.n_inputs ? &c->inf.inputs[0] : NULL;
+    bool batched = model_version_max_batch(c->version) > 0 && t && t->shape.rank > 0 && t->shape.dim[0] > 0;
+    return api__quota_charge(c->request, c->call, model_version_model(c->version), batched ? (uint64_t)t->shape.dim[0] : 1, 0,
+                             err);
+}
+
 static void submit(struct infer_call *c, int rc, struct error *err)
 {
     struct http_request *r = c->request;
     c->inf.times.decoded_ns = loop_update_now(r->loop);
+    if (rc == 0)
+        rc = charge(c, err);
     if (rc == 0) {
         c->where = INFER_SUBMITTED;
         rc = infer_submit(&c->inf, api__turn_wakes(c->turn, c->inf.times.decoded_ns), err);

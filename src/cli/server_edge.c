@@ -59,6 +59,7 @@ void server__tick_edge(struct server *s, uint64_t now_ns)
     if (s->tls)
         tls_context_tick(s->tls, now_ns);
     server__tick_jwks(s, now_ns);
+    server__tick_quota(s, now_ns);
     if (!s->first_config->auth.keys_file[0] || now_ns < w->next_ns)
         return;
     w->next_ns = now_ns + WATCH_NS;
@@ -161,6 +162,8 @@ int server__start_edge(struct server *s, struct error *err)
         rc = start_tls(s, err);
     if (rc == 0 && s->jwt_rules)
         rc = server__start_jwks(s, err);
+    if (rc == 0)
+        rc = server__start_quota(s, err);
     if (rc == 0 && o.keys) {
         file_changed(s);
         rc = read_keys(s, err);

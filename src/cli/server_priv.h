@@ -30,7 +30,9 @@ struct server {
     struct edge *edge;
     struct jwt_rules *jwt_rules;  /* NULL: no tokens */
     struct jwks_fetcher *fetcher; /* asks a URL for the issuer's keys; NULL: none */
-    struct tls_context *tls;      /* NULL: no listener speaks TLS */
+    struct quota_gate *quota;     /* NULL: no quotas */
+    uint64_t quota_next_ns;
+    struct tls_context *tls; /* NULL: no listener speaks TLS */
     struct edge_watch {
         uint64_t next_ns, size_bytes, mtime_ns, inode; /* of the key file as it was last read */
         bool failing;                                  /* told the log already */
@@ -76,6 +78,11 @@ int server__reload_edge(struct server *s, struct error *err) MUST_CHECK;
 int server__start_jwks(struct server *s, struct error *err) MUST_CHECK;
 void server__tick_jwks(struct server *s, uint64_t now_ns);
 void server__stop_jwks(struct server *s);
+
+/* server_quota.c. Start: the policies must be right, and the models that they name must be there. Tick: expire and save. */
+int server__start_quota(struct server *s, struct error *err) MUST_CHECK;
+void server__tick_quota(struct server *s, uint64_t now_ns);
+void server__stop_quota(struct server *s);
 
 /* server_reload.c. Any thread. The report is JSON. */
 int server__reload(struct server *s, struct buf *report, struct error *err) MUST_CHECK;

@@ -217,6 +217,7 @@ static int start_api(struct server *s, struct error *err)
         .decode_threads = decode_threads(s->config),
         .edge = s->edge,
         .gateway = s->gateway,
+        .quota = s->quota,
         .audit = s->audit,
         .open = s->config->auth.open.v,
         .n_open = s->config->auth.open.n,
@@ -402,6 +403,7 @@ void server__release(struct server *s)
     access_log_destroy(s->access);
     access_log_destroy(s->audit);
     server__stop_jwks(s);
+    server__stop_quota(s);
     edge_destroy(s->edge);
     free(s->jwt_rules);
     tls_context_destroy(s->tls);

@@ -105,6 +105,9 @@ struct config {
         struct config_list open;
     } auth;
     struct {
+        const char *file; /* "": none */
+    } quota;
+    struct {
         struct config_list certificates, keys, listeners;
         int min_version; /* enum config_tls_version */
         int client_auth; /* enum config_client_auth */

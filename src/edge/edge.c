@@ -40,6 +40,7 @@ static const char *const verdict_names[EDGE_VERDICTS] = {
     [EDGE_EXPIRED] = "expired",
     [EDGE_NO_SCOPE] = "no_scope",
     [EDGE_HIDDEN_MODEL] = "hidden_model",
+    [EDGE_OVER_QUOTA] = "over_quota",
 };
 
 const char *edge_verdict_name(enum edge_verdict v)
@@ -73,7 +74,7 @@ struct edge *edge_create(const struct edge_options *o)
         return e;
     struct metric_family *f = metrics_family(o->metrics, METRIC_COUNTER, "inferd_auth_total",
                                              "Decisions of the authorisation point, by verdict.", labels, NULL, 0);
-    for (int v = EDGE_ALLOWED; f && v < EDGE_VERDICTS; v++)
+    for (int v = EDGE_ALLOWED; f && v < EDGE_OVER_QUOTA; v++)
         e->verdicts[v] = metrics_series(f, (const char *const[]){verdict_names[v]});
     return e;
 }

@@ -75,6 +75,7 @@ enum edge_verdict {
     EDGE_EXPIRED,
     EDGE_NO_SCOPE,
     EDGE_HIDDEN_MODEL,
+    EDGE_OVER_QUOTA, /* by quota_gate.h, not by edge_authorise */
     EDGE_VERDICTS
 };
 const char *edge_verdict_name(enum edge_verdict v);

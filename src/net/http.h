@@ -69,6 +69,8 @@ struct http_request {
     void *taker;               /* state of whom the handler handed the request to */
     uint64_t body_limit_bytes; /* on_headers may lower or raise it from the server's default */
     const char *allow;         /* constant, for the Allow header of a 405 reply; NULL: none */
+    uint32_t
+        retry_after_s; /* for Retry-After of a 429 or 503, whoever replies; UINT32_MAX: none is sent; 0: as the reply says */
     /* Added to the reply, whatever it turns out to be; they live as long as the request. */
     const struct http_header *reply_headers;
     size_t n_reply_headers;

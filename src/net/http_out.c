@@ -238,6 +238,8 @@ void http__reply_error(struct req *q, int status, const char *text, uint32_t ret
     const struct http_handler *h = &q->w->server->handler;
     const char *type;
     char seconds[16];
+    if (announced && q->pub.retry_after_s)
+        retry_after_s = q->pub.retry_after_s == UINT32_MAX ? 0 : q->pub.retry_after_s;
     struct buf digits;
     q->state = REQ_WAITING;
     if (announced && h->on_refuse && h->on_refuse(h->ctx, &q->pub, status, text, retry_after_s))

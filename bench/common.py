@@ -122,10 +122,10 @@ def wrk_script(path, body, headers):
     return script
 
 
-def wrk(port, script, connections=32, seconds=4, core=CLIENT_CORE):
+def wrk(port, script, connections=32, seconds=4, core=CLIENT_CORE, scheme="http"):
     """One run of wrk; {'rps', 'p50_us', 'p99_us', 'errors'}."""
     out = subprocess.run(pinned(core, ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency", "-s", script,
-                                       f"http://127.0.0.1:{port}/"]), capture_output=True, text=True, check=True).stdout
+                                       f"{scheme}://127.0.0.1:{port}/"]), capture_output=True, text=True, check=True).stdout
     unit = {"us": 1.0, "ms": 1e3, "s": 1e6}
 
     def percentile(p):

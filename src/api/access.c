@@ -34,10 +34,8 @@ int api__authorise(struct api *a, struct http_request *r, struct api_call *call,
     ask.need.open |= a->open[call->match.id];
     read_credentials(r, &ask.credentials);
     int rc = edge_authorise(e, &ask, &call->who, &call->verdict, err);
-    if (rc == STATUS_UNAUTHENTICATED) {
-        r->reply_headers = challenge;
-        r->n_reply_headers = 1;
-    }
+    if (rc == STATUS_UNAUTHENTICATED)
+        api__add_headers(r, challenge, 1);
     return rc;
 }
 

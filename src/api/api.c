@@ -83,6 +83,10 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
         return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
     call->api = l->api;
     r->user = call;
+    api__find_client(l->api, r);
+    call->preflight = api__cors(l->api, r);
+    if (call->preflight)
+        return 0;
     call->is_grpc = l->surface == API_HTTP && api__is_grpc(r);
     int rc = route_match(r, call->is_grpc ? API_GRPC : l->surface, &call->match, &r->allow, err);
     if (call->is_grpc && rc == STATUS_NOT_FOUND) {
@@ -115,14 +119,16 @@ static void on_request(void *ctx, struct http_request *r)
 {
     struct api_listener *l = ctx;
     struct api_call *call = r->user;
-    ASSERT(call && (handlers[call->match.id] || call->match.id == ROUTE_PROXY));
+    ASSERT(call && (call->preflight || handlers[call->match.id] || call->match.id == ROUTE_PROXY));
     call->times.received_ns = r->received_ns;
     if (atomic_load_explicit(&l->api->phase, memory_order_acquire) == API_CLOSED && call->match.id != ROUTE_LIVE) {
         call->status = STATUS_UNAVAILABLE;
         http_reply_error(r, STATUS_UNAVAILABLE, "the server is stopping; ask another one", 1);
         return;
     }
-    if (!api__proxy_body(l->api, r, call))
+    if (call->preflight)
+        api__preflight(l->api, r);
+    else if (!api__proxy_body(l->api, r, call))
         handlers[call->match.id](l->api, r, call);
 }
 

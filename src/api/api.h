@@ -19,6 +19,7 @@ struct metrics;
 struct access_log;
 struct edge;
 struct quota_gate;
+struct network; /* net/address.h */
 struct api;
 
 /* Where the process is in its life; written by the main thread, read by health answers. DRAINING: no new connections; what runs may
@@ -40,6 +41,11 @@ struct api_options {
     struct access_log *audit;  /* admin actions and refusals; NULL: not written */
     const char *const *open;   /* [n_open] names of routes that ask for nothing */
     size_t n_open;
+    const struct network *proxies; /* [n_proxies] whose x-forwarded-for is believed; all these lists are borrowed */
+    size_t n_proxies;
+    const char *const *origins; /* [n_origins] web pages that may send requests (edge/client.h: cors_allows) */
+    size_t n_origins;
+    uint64_t cors_max_age_ns;   /* how long browsers may remember the answer to a preflight */
     const char *name, *version; /* of the server, for GET /v2 */
     uint32_t decode_threads;    /* at most so many for decoding and encoding large bodies; at least 1 */
     unsigned compat;            /* of enum api_compat: further names on the metrics page; may be changed later */

@@ -74,7 +74,8 @@ struct api_quota {
     bool taken;      /* reserved, or known to need nothing */
     uint64_t id;     /* 0: nothing to settle */
     uint64_t tokens; /* really used, set before the reply is complete */
-    struct http_header headers[7];
+    size_t n_base;   /* headers of the reply from before */
+    struct http_header headers[7 + 4];
     char text[5][24];
 };
 
@@ -86,6 +87,7 @@ struct api_call {
     struct edge_identity *who; /* the caller; NULL: nobody was asked, or nobody is known */
     enum edge_verdict verdict;
     struct api_quota *quota;
+    bool preflight;
     struct infer_times times; /* zero but for received_ns unless the route is infer */
     int status;               /* of the inference; 0 elsewhere */
     struct gen_call *gen;     /* while a generation is under way */
@@ -176,6 +178,14 @@ int api__query_flag(const struct http_request *r, const char *name, bool absent,
 int api__authorise(struct api *a, struct http_request *r, struct api_call *call, struct error *err) MUST_CHECK;
 /* For protocols that name the model in the body: may the caller use this one? NOT_FOUND: as if it didn't exist. */
 int api__authorise_model(struct api *a, struct api_call *call, struct str model, struct error *err) MUST_CHECK;
+/* client.c. Set r->peer to the client's address behind trusted proxies. */
+void api__find_client(struct api *a, struct http_request *r);
+/* Headers for whatever reply follows; the array is copied, what it points to is not. */
+void api__add_headers(struct http_request *r, const struct http_header *headers, size_t n);
+/* Add CORS headers; true: it is a preflight, to be answered by api__preflight alone. */
+bool api__cors(struct api *a, struct http_request *r);
+void api__preflight(struct api *a, struct http_request *r);
+
 /* Quotas (quota.c). Begin: when the route is known; takes the request's share at once where the model is known, too. Charge: rows and tokens
  * that the request is about to take, as soon as they are known; any thread, while it works on the request. EXHAUSTED: 429, with
  * the headers that say why. End: what was not used goes back. */

@@ -37,7 +37,7 @@ static void add_number(struct api_quota *q, size_t *n, size_t *t, const char *na
 /* The headers that say how things stand: of the policy that refused, else of the one with the least left. */
 static void set_headers(struct http_request *r, struct api_quota *q, const struct quota_verdict *v, bool refused)
 {
-    size_t n = 0, t = 0;
+    size_t n = q->n_base, t = 0;
     if (!v->limit)
         return;
     add_text(q, &n, NAME("x-ratelimit-policy"), str_of(v->policy));
@@ -103,6 +103,11 @@ int api__quota_begin(struct api *a, struct http_request *r, struct api_call *cal
     call->quota = ARENA_NEW(r->arena, struct api_quota);
     if (!call->quota)
         return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
+    struct api_quota *q = call->quota;
+    /* a worker thread may add to them later, when the request's arena isn't its own: there is room for that beside them */
+    q->n_base = MIN_OF(r->n_reply_headers, COUNT_OF(q->headers) - 7);
+    if (q->n_base)
+        memcpy(q->headers, r->reply_headers, q->n_base * sizeof *q->headers);
     if (need.scope == EDGE_INFER && !call->match.model.n)
         return 0; /* the model is in the body */
     return take(r, call, call->match.model, 0, 0, err);

@@ -44,6 +44,8 @@ void cli_http_limits(const struct config *c, struct http_limits *out)
         .http2_glitches = c->limits.http2_glitches,
         .http2_glitch_rate = c->limits.http2_glitch_rate,
         .handshake_timeout_ns = c->tls.handshake_timeout,
+        .max_connections_per_address = c->limits.max_connections_per_address,
+        .max_handshakes_per_address = c->limits.max_handshakes_per_address,
         .max_body_memory = c->limits.max_body_memory,
     };
 }

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "cli/server_priv.h"
+#include "edge/client.h"
 #include "edge/edge.h"
 #include "edge/jwt.h"
 #include "edge/keys.h"
@@ -148,9 +149,28 @@ static struct jwt_rules *make_rules(const struct config *c)
     return r;
 }
 
+static int read_client_rules(struct server *s, struct error *err)
+{
+    const struct config *c = s->first_config;
+    s->proxies = calloc(c->proxy.trusted.n + 1, sizeof *s->proxies);
+    if (!s->proxies)
+        return error_set(err, STATUS_NOMEM, "out of memory while starting");
+    for (size_t i = 0; i < c->proxy.trusted.n; i++)
+        if (network_parse(str_of(c->proxy.trusted.v[i]), &s->proxies[i], err) < 0)
+            return error_prefix(err, "proxy.trusted");
+    for (size_t i = 0; i < c->cors.origins.n; i++)
+        if (!cors_origin_valid(str_of(c->cors.origins.v[i])))
+            return error_set(err, STATUS_INVALID, "cors.origins: \"%s\" is no origin; give https://HOST, https://*.DOMAIN or *",
+                             c->cors.origins.v[i]);
+    return 0;
+}
+
 int server__start_edge(struct server *s, struct error *err)
 {
     const struct config *c = s->first_config;
+    int rules = read_client_rules(s, err);
+    if (rules < 0)
+        return rules;
     if (c->jwt.keys[0] && !(s->jwt_rules = make_rules(c)))
         return error_set(err, STATUS_NOMEM, "out of memory while starting");
     const struct edge_options o = {.keys = c->auth.keys_file[0] != 0, .tokens = s->jwt_rules, .metrics = s->metrics};

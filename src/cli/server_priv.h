@@ -30,6 +30,7 @@ struct server {
     struct edge *edge;
     struct jwt_rules *jwt_rules;  /* NULL: no tokens */
     struct jwks_fetcher *fetcher; /* asks a URL for the issuer's keys; NULL: none */
+    struct network *proxies;      /* [first_config->proxy.trusted.n] */
     struct quota_gate *quota;     /* NULL: no quotas */
     uint64_t quota_next_ns;
     struct tls_context *tls; /* NULL: no listener speaks TLS */

@@ -218,6 +218,11 @@ static int start_api(struct server *s, struct error *err)
         .edge = s->edge,
         .gateway = s->gateway,
         .quota = s->quota,
+        .proxies = s->proxies,
+        .n_proxies = s->first_config->proxy.trusted.n,
+        .origins = s->first_config->cors.origins.v,
+        .n_origins = s->first_config->cors.origins.n,
+        .cors_max_age_ns = s->first_config->cors.max_age,
         .audit = s->audit,
         .open = s->config->auth.open.v,
         .n_open = s->config->auth.open.n,
@@ -260,6 +265,9 @@ static int start_listener(struct server *s, int index, enum api_surface surface,
     if (!listen->n)
         return 0;
     o.limits = *limits;
+    o.proxies = s->proxies;
+    o.n_proxies = s->first_config->proxy.trusted.n;
+    o.proxy_protocol = index == 0 && s->first_config->proxy.protocol;
     o.tls = config_has_tls(s->config, name) ? s->tls : NULL;
     api_handler(s->api, surface, &o.handler);
     int rc = http_server_start(&o, &s->listeners[index], err);
@@ -406,6 +414,7 @@ void server__release(struct server *s)
     server__stop_quota(s);
     edge_destroy(s->edge);
     free(s->jwt_rules);
+    free(s->proxies);
     tls_context_destroy(s->tls);
     process_metrics_destroy(s->process_metrics);
     metrics_destroy(s->metrics);

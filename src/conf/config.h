@@ -52,7 +52,8 @@ struct config {
         struct config_list listen; /* further addresses of the same server; empty: gRPC is spoken on http.listen only */
     } grpc;
     struct {
-        uint32_t max_connections, max_header_bytes, max_headers, max_url_bytes, max_inflate_ratio, max_pipeline, max_requests;
+        uint32_t max_connections, max_header_bytes, max_headers, max_url_bytes, max_inflate_ratio, max_pipeline, max_requests,
+            max_connections_per_address, max_handshakes_per_address;
         uint32_t http2_max_streams, http2_window_bytes, http2_table_bytes, http2_max_continuations, http2_glitches,
             http2_glitch_rate;
         uint64_t max_body_bytes, header_timeout, body_timeout, idle_timeout, write_timeout, min_body_rate, max_body_memory;
@@ -107,6 +108,14 @@ struct config {
     struct {
         const char *file; /* "": none */
     } quota;
+    struct {
+        struct config_list trusted;
+        bool protocol;
+    } proxy;
+    struct {
+        struct config_list origins;
+        uint64_t max_age;
+    } cors;
     struct {
         struct config_list certificates, keys, listeners;
         int min_version; /* enum config_tls_version */

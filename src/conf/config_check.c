@@ -141,6 +141,8 @@ int config_check(const struct config *c, struct error *err)
                 seen[n_seen++] = address;
         }
     int rc = check_tls(c, err);
+    if (rc == 0 && c->proxy.protocol && !c->proxy.trusted.n)
+        rc = rule_error(c, "proxy.protocol", err, "it needs proxy.trusted: who may send the header");
     if (rc == 0 && c->jwt.keys[0] && !c->jwt.issuer[0])
         rc = rule_error(c, "jwt.issuer", err, "jwt.keys needs it: whose tokens are good");
     if (rc == 0 && c->jwt.keys[0] && !c->jwt.audience[0])

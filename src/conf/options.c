@@ -75,6 +75,8 @@ static const struct option http_rows[] = {
 
 static const struct option limit_rows[] = {
     COUNT("limits.max_connections", limits.max_connections, "16384", 1, 1000000, "connections", LIVE, "Open connections over all threads; past it a new one gets 503 and is closed."),
+    COUNT("limits.max_connections_per_address", limits.max_connections_per_address, "0", 0, 1000000, "connections", LIVE, "Open connections of one client address (IPv6: of a /64); past it a new one is closed. 0: no limit. Trusted proxies are not counted."),
+    COUNT("limits.max_handshakes_per_address", limits.max_handshakes_per_address, "0", 0, 1000000, "handshakes/s", LIVE, "TLS connections that one client address may begin a second, and as many at once; past it they are closed. 0: no limit."),
     BYTES32("limits.max_header_bytes", limits.max_header_bytes, "32KiB", 1 * KIB, 1 * MIB, LIVE, "All header lines of a request; past it 431."),
     COUNT("limits.max_headers", limits.max_headers, "100", 8, 1000, "headers", LIVE, "Header lines of a request; past it 431."),
     BYTES32("limits.max_url_bytes", limits.max_url_bytes, "8KiB", 256, 64 * KIB, LIVE, "Request target; past it 414."),
@@ -159,6 +161,13 @@ static const struct option jwt_rows[] = {
     TIME("jwt.refresh", jwt.refresh, "10m", 30 * SEC, 24 * HOUR, FIXED, "How often a URL is asked; an unknown key asks at once, but once in 30 s at most."),
 };
 
+static const struct option client_rows[] = {
+    LIST("proxy.trusted", proxy.trusted, "", 64, FIXED, NULL, "an address or a network such as 10.0.0.0/8", "Proxies in front: from these, and only these, x-forwarded-for and the PROXY protocol name the client."),
+    BOOL("proxy.protocol", proxy.protocol, "false", FIXED, "TCP connections to http.listen begin with a PROXY header (version 1 or 2), and only proxy.trusted may connect."),
+    LIST("cors.origins", cors.origins, "", 64, FIXED, NULL, "https://HOST, https://*.DOMAIN or *", "Web pages whose scripts may use the server, by their origin. Empty: none."),
+    TIME("cors.max_age", cors.max_age, "10m", 0, 24 * HOUR, FIXED, "How long browsers may remember what they were told before a request."),
+};
+
 static const struct option tls_rows[] = {
     LIST("tls.certificates", tls.certificates, "", 32, FIXED, NULL, NULL, "PEM files of certificates with their chains; chosen by the name a client asks for, else the first. Read again when they change. Empty: no TLS."),
     LIST("tls.keys", tls.keys, "", 32, FIXED, NULL, NULL, "PEM files of their private keys, in the same order. Empty: the keys are in the certificates' files."),
@@ -194,6 +203,7 @@ static const struct option_group groups[] = {
     GROUP("engines", "Engines", engine_rows),
     GROUP("observe", "Metrics and logs", observe_rows),
     GROUP("auth", "Who may do what", auth_rows),
+    GROUP("client", "Proxies and web pages", client_rows),
     GROUP("jwt", "Tokens", jwt_rows),
     GROUP("tls", "TLS", tls_rows),
     GROUP("operate", "Operation", operate_rows),
@@ -214,7 +224,7 @@ static const struct option_alias aliases[] = {
 #define ROWS                                                                                                                   \
     (COUNT_OF(http_rows) + COUNT_OF(limit_rows) + COUNT_OF(repository_rows) + COUNT_OF(scheduler_rows) +                       \
      COUNT_OF(engine_rows) + COUNT_OF(observe_rows) + COUNT_OF(auth_rows) + COUNT_OF(tls_rows) + COUNT_OF(jwt_rows) +          \
-     COUNT_OF(operate_rows))
+     COUNT_OF(client_rows) + COUNT_OF(operate_rows))
 static_assert(ROWS <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
 const struct option_group *option_groups(size_t *n)

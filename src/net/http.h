@@ -33,6 +33,7 @@ struct http_server;
 struct http_request;
 struct metrics;
 struct tls_context; /* net/tls.h */
+struct network;     /* net/address.h */
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_PUT, HTTP_DELETE, HTTP_OPTIONS, HTTP_PATCH, HTTP_OTHER };
 
@@ -54,7 +55,8 @@ struct http_request {
     struct loop *loop;
     uint32_t max_inflate_ratio; /* the server's limit, for handlers that decompress parts of a body themselves */
     uint8_t version; /* 10, 11, 20: HTTP/1.0, HTTP/1.1, HTTP/2. Of the latter ":authority" is given as the header "host" */
-    struct str peer; /* "127.0.0.1:4711" or "unix" */
+    /* "127.0.0.1:4711" or "unix"; on_headers may replace it by the client's behind a trusted proxy, then with port 0. */
+    struct str peer;
     struct str request_id;  /* x-request-id when well-formed ([A-Za-z0-9._-]{1,128}), else made */
     struct str traceparent; /* W3C trace context, empty when absent or malformed */
     bool gone;              /* client left; replies are dropped */
@@ -121,7 +123,9 @@ struct http_limits {
     uint32_t http2_table_bytes;                 /* HPACK table, each direction */
     uint32_t http2_max_continuations;           /* of one header block, <= 8 */
     uint32_t http2_glitches, http2_glitch_rate; /* budget, and what it gets back a second; spent: GOAWAY */
-    uint64_t handshake_timeout_ns;              /* of TLS */
+    uint64_t handshake_timeout_ns;              /* of TLS, and of a PROXY header */
+    /* Of one client address (IPv6: of a /64), 0: none: connections at once; TLS connections begun a second. Trusted proxies aren't counted. */
+    uint32_t max_connections_per_address, max_handshakes_per_address;
 };
 void http_limits_default(struct http_limits *l);
 
@@ -133,6 +137,9 @@ struct http_server_options {
     const char *server_header; /* NULL: none */
     struct http_limits limits;
     struct http_handler handler;
+    const struct network *proxies; /* [n_proxies] addresses of trusted proxies; copied */
+    size_t n_proxies;
+    bool proxy_protocol;     /* only those may connect to TCP addresses, and begin with a PROXY header (version 1 or 2) */
     struct tls_context *tls; /* speak TLS on every TCP address; NULL: plain. Outlives the server */
     struct metrics *metrics;
     struct logger *log;

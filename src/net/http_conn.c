@@ -112,7 +112,7 @@ static struct conn *conn_create(struct http_worker *w, int fd, const struct os_a
     return c;
 }
 
-void http__conn_open(struct http_worker *w, int fd, const struct os_addr *peer, bool refused)
+void http__conn_open(struct http_worker *w, int fd, const struct os_addr *peer, const struct conn_origin *origin, bool refused)
 {
     struct error err;
     bool secure = w->server->tls && !os_addr_is_unix(peer);
@@ -124,12 +124,14 @@ void http__conn_open(struct http_worker *w, int fd, const struct os_addr *peer, 
         if (c)
             tls_conn_destroy(c->tls);
         free(c);
+        http__peer_leave(w, &(struct conn_origin){origin->address, origin->counted, false, 0, NULL});
         os_close(fd);
         if (!refused)
             atomic_fetch_sub_explicit(&w->server->connections, 1, memory_order_relaxed);
         return;
     }
     c->refused = refused;
+    c->origin = *origin;
     list_push_back(&w->conns, &c->node);
     if (!refused) {
         list_push_back(&w->idle, &c->idle_node);
@@ -157,6 +159,7 @@ void http__conn_close(struct conn *c)
     http2__closed(c);
     if (c->tls)
         tls_conn_finish(c->tls);
+    http__peer_leave(w, &c->origin);
     loop_fd_remove(w->loop, &c->watch);
     os_close(c->watch.fd);
     loop_timer_stop(w->loop, &c->timer);
@@ -536,6 +539,19 @@ static bool read_once(struct conn *c)
     return read_shared(c);
 }
 
+/* True: the PROXY header has come, and what is behind it may be read. */
+static bool begin_proxied(struct conn *c)
+{
+    int rc = http__peer_read_proxy(c);
+    if (rc == 0)
+        return true;
+    if (rc == STATUS_AGAIN)
+        http__conn_pump(c);
+    else
+        http__conn_close(c);
+    return false;
+}
+
 static void conn_ready(struct loop_fd *watch, uint32_t events)
 {
     struct conn *c = CONTAINER_OF(watch, struct conn, watch);
@@ -544,6 +560,8 @@ static void conn_ready(struct loop_fd *watch, uint32_t events)
         http__conn_close(c);
         return;
     }
+    if (c->origin.waits_proxy && !begin_proxied(c))
+        return;
     bool reading = !c->paused && !c->eof;
     if (events & LOOP_WRITE && c->tls && tls_conn_wants_write(c->tls))
         events |= LOOP_READ; /* the read that stopped for want of room to write */
@@ -598,7 +616,7 @@ static void choose_deadline(struct conn *c)
         set_deadline(c, later(c->cur->pub.first_byte_ns, l->header_timeout_ns), DEADLINE_HEADER);
     else if (c->cur)
         set_deadline(c, body_deadline(c), DEADLINE_BODY);
-    if (c->tls && !tls_conn_is_up(c->tls))
+    if (c->origin.waits_proxy || (c->tls && !tls_conn_is_up(c->tls)))
         set_deadline(c, later(c->idle_since_ns, l->handshake_timeout_ns), DEADLINE_HANDSHAKE);
     if (c->blocked)
         set_deadline(c, later(c->wrote_ns, l->write_timeout_ns), DEADLINE_WRITE);
@@ -687,7 +705,8 @@ static void time_out(struct conn *c)
         return;
     case DEADLINE_HANDSHAKE:
         http__limit(c->w, LIMIT_HANDSHAKE_TIMEOUT);
-        tls_conn_timed_out(c->tls);
+        if (c->tls)
+            tls_conn_timed_out(c->tls);
         break;
     default:
         break;

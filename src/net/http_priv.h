@@ -15,6 +15,8 @@
 #include "base/rand.h"
 #include "net/http.h"
 #include "net/loop.h"
+#include "net/peers.h"
+#include "net/proxy_header.h"
 #include "net/tls.h"
 #include "obs/metrics.h"
 #include "os/sock.h"
@@ -55,6 +57,9 @@ enum http_limit {
     LIMIT_WRITE_TIMEOUT,
     LIMIT_HTTP2_GLITCHES,
     LIMIT_HANDSHAKE_TIMEOUT,
+    LIMIT_ADDRESS_CONNECTIONS,
+    LIMIT_ADDRESS_HANDSHAKES,
+    LIMIT_PROXY, /* no PROXY header, a broken one, or a stranger where one is due */
     LIMIT_COUNT
 };
 
@@ -102,6 +107,10 @@ struct http_worker {
 struct http_server {
     struct http_handler handler;
     struct tls_context *tls;
+    struct peers *peers;
+    struct network *proxies; /* [n_proxies] */
+    size_t n_proxies;
+    bool proxy_protocol;
     struct http_metrics m;
     struct logger *log;
     char *name, *server_header;
@@ -133,6 +142,15 @@ enum conn_deadline {
 struct h2_conn;
 struct h2_stream;
 
+/* http_peer.c: whom a connection comes from. */
+struct conn_origin {
+    struct address address; /* zero for a unix socket */
+    bool counted;           /* in server->peers */
+    bool waits_proxy;       /* the PROXY header is still to come */
+    uint16_t header_n;
+    char *header; /* [PROXY_HEADER_MAX] while it comes */
+};
+
 struct conn {
     struct loop_fd watch;
     struct loop_timer timer;
@@ -157,9 +175,10 @@ struct conn {
     bool want_continue; /* cur waits for "100 Continue" */
     bool broken;        /* a reply can't be finished: to be closed at the next occasion */
     bool refused, is_unix, flush_queued, read_queued;
-    bool decided;               /* which protocol it is: `h2`, or HTTP/1.x */
-    uint8_t preface_n;          /* not decided: the first bytes were these of HTTP/2's preface */
-    struct h2_conn *h2;         /* HTTP/2 from here on: cur, parser and pend are not used */
+    bool decided;       /* which protocol it is: `h2`, or HTTP/1.x */
+    uint8_t preface_n;  /* not decided: the first bytes were these of HTTP/2's preface */
+    struct h2_conn *h2; /* HTTP/2 from here on: cur, parser and pend are not used */
+    struct conn_origin origin;
     struct tls_conn *tls;       /* NULL: plain */
     struct http1_parser parser; /* of cur */
     char peer[CONN_PEER_BYTES];
@@ -215,7 +234,7 @@ void http__accept_resume(struct http_worker *w);
 void http__worker_check_stop(struct http_worker *w);
 
 /* --- http_conn.c --- */
-void http__conn_open(struct http_worker *w, int fd, const struct os_addr *peer, bool refused);
+void http__conn_open(struct http_worker *w, int fd, const struct os_addr *peer, const struct conn_origin *origin, bool refused);
 /* The seam below which TLS goes: all bytes of a connection pass here. As os_sock_read and os_sock_write. */
 ssize_t http__conn_recv(struct conn *c, void *p, size_t n);
 ssize_t http__conn_send(struct conn *c, const struct os_iov *v, size_t n);
@@ -233,6 +252,13 @@ void http__conn_drain(struct conn *c);
 void http__conn_flush_soon(struct conn *c);
 /* A body timeout has passed with the body of `q` under way. True: it came fast enough meanwhile, and gets another one. */
 bool http__body_fast_enough(struct req *q);
+
+/* --- http_peer.c --- */
+/* May this address have another connection? Fills `o`. */
+bool http__peer_admit(struct http_worker *w, const struct os_addr *peer, struct conn_origin *o);
+void http__peer_leave(struct http_worker *w, struct conn_origin *o);
+/* Read on at the PROXY header. 0: it is there, and the connection begins; AGAIN; else the connection is to be closed. */
+int http__peer_read_proxy(struct conn *c);
 
 /* --- http_out.c --- */
 /* Write queued replies in order. Finishes requests whose reply is out. False: the connection was closed or shut down. */

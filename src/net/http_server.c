@@ -83,7 +83,10 @@ static void make_metrics(struct http_server *s, struct metrics *m)
                                                    [LIMIT_BODY_TIMEOUT] = "body_time",
                                                    [LIMIT_WRITE_TIMEOUT] = "write_time",
                                                    [LIMIT_HTTP2_GLITCHES] = "http2_glitches",
-                                                   [LIMIT_HANDSHAKE_TIMEOUT] = "handshake_time"};
+                                                   [LIMIT_HANDSHAKE_TIMEOUT] = "handshake_time",
+                                                   [LIMIT_ADDRESS_CONNECTIONS] = "address_connections",
+                                                   [LIMIT_ADDRESS_HANDSHAKES] = "address_handshakes",
+                                                   [LIMIT_PROXY] = "proxy_header"};
     if (!m)
         return;
     struct metric_family *f =
@@ -175,6 +178,11 @@ static void out_of_descriptors(struct http_worker *w, int listen_fd)
 static void accepted(struct http_worker *w, int fd, const struct os_addr *peer)
 {
     struct http_server *s = w->server;
+    struct conn_origin origin;
+    if (!http__peer_admit(w, peer, &origin)) {
+        os_close(fd);
+        return;
+    }
     uint64_t before = atomic_fetch_add_explicit(&s->connections, 1, memory_order_relaxed);
     metric_inc(s->m.accepted);
     bool refused = before >= w->limits.max_connections;
@@ -182,11 +190,12 @@ static void accepted(struct http_worker *w, int fd, const struct os_addr *peer)
         atomic_fetch_sub_explicit(&s->connections, 1, memory_order_relaxed);
         http__limit(w, LIMIT_CONNECTIONS);
         if (w->n_refused >= (w->limits.max_refused ? w->limits.max_refused : HTTP_REFUSED_MAX)) {
+            http__peer_leave(w, &origin);
             os_close(fd);
             return;
         }
     }
-    http__conn_open(w, fd, peer, refused);
+    http__conn_open(w, fd, peer, &origin, refused);
 }
 
 static void accept_some(struct http_listener *l, int most)
@@ -433,6 +442,8 @@ static void destroy(struct http_server *s)
     free(s->workers);
     free(s->addrs);
     free(s->address_texts);
+    free(s->proxies);
+    peers_destroy(s->peers);
     free(s->name);
     free(s->server_header);
     free(s);
@@ -442,6 +453,14 @@ static int init(struct http_server *s, const struct http_server_options *o, stru
 {
     s->handler = o->handler;
     s->tls = o->tls;
+    s->proxy_protocol = o->proxy_protocol;
+    s->peers = peers_create(os_random_u64());
+    s->proxies = calloc(MAX_OF(o->n_proxies, (size_t)1), sizeof *s->proxies);
+    if (!s->peers || !s->proxies)
+        return error_set(err, STATUS_NOMEM, "out of memory for the HTTP server");
+    if (o->n_proxies)
+        memcpy(s->proxies, o->proxies, o->n_proxies * sizeof *s->proxies);
+    s->n_proxies = o->n_proxies;
     s->log = o->log;
     s->n_listen = o->n_listen;
     s->n_workers = MAX_OF(o->threads, 1u);

@@ -51,6 +51,20 @@ bool os_addr_is_loopback(const struct os_addr *a)
     return os_addr_is_unix(a);
 }
 
+bool os_addr_ip(const struct os_addr *a, uint8_t out[16])
+{
+    static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    if (sa(a)->sa_family == AF_INET6) {
+        memcpy(out, &((const struct sockaddr_in6 *)a->bytes)->sin6_addr, 16);
+        return true;
+    }
+    if (sa(a)->sa_family != AF_INET)
+        return false;
+    memcpy(out, mapped, sizeof mapped);
+    memcpy(out + 12, &((const struct sockaddr_in *)a->bytes)->sin_addr, 4);
+    return true;
+}
+
 uint16_t os_addr_port(const struct os_addr *a)
 {
     if (family(a) == AF_INET)

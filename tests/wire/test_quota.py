@@ -205,3 +205,24 @@ def test_mistakes_stop_the_start(world, tmp_path, policies, words):
     done = subprocess.run([BINARY, "serve", str(tmp_path / "models"), "--http.listen=127.0.0.1:0", "--metrics.listen=",
                            f"--quota.file={path}"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and words in done.stderr, done.stderr
+
+
+def test_grpc(world):
+    grpcclient = pytest.importorskip("tritonclient.grpc")
+    import numpy as np
+
+    with world.serve("policies: [{name: p, per: key, requests_per_day: 2, rows_per_second: 2}]") as server:
+        client = grpcclient.InferenceServerClient(server.address)
+
+        def call(rows):
+            inputs = [grpcclient.InferInput(n, [rows, 16], "INT32") for n in ("INPUT0", "INPUT1")]
+            for i in inputs:
+                i.set_data_from_numpy(np.zeros([rows, 16], np.int32))
+            try:
+                client.infer("simple", inputs, headers={"authorization": "Bearer " + world.a})
+                return "ok"
+            except grpcclient.InferenceServerException as e:
+                return e.status()
+
+        assert [call(3), call(1), call(1), call(1)] == ["StatusCode.RESOURCE_EXHAUSTED", "ok", "ok", "StatusCode.RESOURCE_EXHAUSTED"]
+        client.close()

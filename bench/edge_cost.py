@@ -13,7 +13,7 @@ from common import *
 need("wrk")
 need("nginx")
 need("openssl")
-ROUNDS, PORT = 5, 18700
+ROUNDS, PORT = 5, 19300
 POLICIES = """
 policies:
 - {name: key, per: key, requests_per_second: 100000000, rows_per_second: 100000000, concurrent: 100000}
@@ -47,13 +47,9 @@ def certificate(folder):
 
 
 def nginx_tls(port, answer_bytes, cert, key):
-    folder = tempfile.mkdtemp(prefix="inferd-nginx-")
-    conf = pathlib.Path(folder) / "nginx.conf"
-    text = NGINX.format(dir=folder, port=port, text="x" * answer_bytes)
-    text = text.replace("reuseport;", f"ssl reuseport; ssl_certificate {cert}; ssl_certificate_key {key}; ssl_protocols TLSv1.3;")
-    conf.write_text(text)
-    process = Process(pinned(SERVER_CORE, ["nginx", "-c", conf, "-e", f"{folder}/error.log"]))
-    time.sleep(0.5)
+    tls = f"ssl; ssl_certificate {cert}; ssl_certificate_key {key}; ssl_protocols TLSv1.3"
+    process = nginx(port, answer_bytes, protocol=tls, ready=False)
+    time.sleep(1)
     return process
 
 
@@ -77,7 +73,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     cert, key = certificate(folder)
     command = [BINARY, "serve", repository, f"--http.listen=127.0.0.1:{PORT + 20}", f"--metrics.listen=127.0.0.1:{PORT + 22}", "--http.threads=1",
-               "--log.level=error", f"--tls.certificates={cert}", f"--tls.keys={key}", "--tls.min_version=1.3"]
+               "--log.level=warn", f"--tls.certificates={cert}", f"--tls.keys={key}", "--tls.min_version=1.3"]
     with Process(pinned(SERVER_CORE, command), f"http://127.0.0.1:{PORT + 22}/v2/health/ready"):
         with nginx_tls(PORT + 30, 300, cert, key):
             a, b = alternate(ROUNDS, lambda: wrk(PORT + 20, plain_script, 32, scheme="https"),

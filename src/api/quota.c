@@ -5,8 +5,6 @@
  *
  * Settled when the reply is complete: by what was produced, also when the client has left. A request that was refused for want of anything
  * (429, 503) takes nothing. */
-#include <stdio.h>
-
 #include "api/api_priv.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -27,9 +25,11 @@ static void add_text(struct api_quota *q, size_t *n, const char *name, size_t na
 
 static void add_number(struct api_quota *q, size_t *n, size_t *t, const char *name, size_t name_n, uint64_t value)
 {
-    char *text = q->text[(*t)++];
-    int len = snprintf(text, sizeof q->text[0], "%llu", (unsigned long long)value);
-    add_text(q, n, name, name_n, (struct str){text, (size_t)len});
+    char *text = q->text[(*t)++], *end = text + sizeof q->text[0], *at = end;
+    do
+        *--at = (char)('0' + value % 10);
+    while (value /= 10);
+    add_text(q, n, name, name_n, (struct str){at, (size_t)(end - at)});
 }
 
 #define NAME(z) z, sizeof z - 1

@@ -2,6 +2,7 @@
  * has them (Intel, "Intel SHA Extensions", 2013): some nine times as fast, and models are large. */
 #include "base/sha256.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 static const uint32_t k[64] = {0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -45,10 +46,22 @@ static void compress(uint32_t h[8], const uint8_t *p)
 #include <cpuid.h>
 #include <immintrin.h>
 
-static bool has_sha(void)
+static bool ask_cpu(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b >> 29 & 1) && __builtin_cpu_supports("sse4.1");
+}
+
+/* Asked once: in a virtual machine the question itself leaves the guest and takes some microseconds, more than hashing a key. */
+static bool has_sha(void)
+{
+    static _Atomic int known; /* Exception: a constant of the machine, found at first use; every thread finds the same. 1 no, 2 yes */
+    int k = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!k) {
+        k = ask_cpu() ? 2 : 1;
+        atomic_store_explicit(&known, k, memory_order_relaxed);
+    }
+    return k == 2;
 }
 
 /* The instructions want the state as ABEF and CDGH, and do two rounds each. m[i] holds words 4i to 4i + 3 of the schedule. */

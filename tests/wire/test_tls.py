@@ -451,6 +451,8 @@ def test_many_connections_come_and_go(server, authority):
             t.start()
         for t in threads:
             t.join()
+    if os.environ.get("INFERD_BUILD") in ("asan", "tsan"):
+        return  # freed memory is kept there
     before = server.rss_bytes()
     for _ in range(200):
         connect(server, c).close()

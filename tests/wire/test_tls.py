@@ -473,3 +473,21 @@ def test_http2(server, authority):
     done = subprocess.run(["curl", "-sS", "--http2", "--cacert", str(authority.ca), "--resolve", f"a.test:{server.port}:127.0.0.1",
                            "--data-binary", "@-", "-H", "Expect:", infer, infer], input=body, capture_output=True, text=True, timeout=60)
     assert done.stdout.count("1.5") >= 200000, done.stderr
+
+
+def test_with_tls_and_keys_others_may_reach_it(models, authority, tmp_path):
+    """Off loopback each of the two alone is refused, both together need no --insecure."""
+    from inferd_server import BINARY
+
+    cert, key = authority.issue("open", "DNS:a.test")
+    keys = tmp_path / "keys"
+    secret = make(keys, "a", "-s", "read")
+    tls, auth = [f"--tls.certificates={cert}", f"--tls.keys={key}"], [f"--auth.keys_file={keys}"]
+    for flags, word in ((tls, "no authentication"), (auth, "no TLS")):
+        done = subprocess.run([BINARY, "serve", str(models), "--http.listen=0.0.0.0:0", "--metrics.listen=", *flags], capture_output=True,
+                              text=True, timeout=60)
+        assert done.returncode == 2 and word in done.stderr
+    with start(models, [(cert, key)], "--http.listen=0.0.0.0:0", *auth) as server:
+        assert not server.records("open_without_tls") and not server.records("open_without_authentication")
+        with connect(server, context(authority)) as s:
+            assert get(s, headers=["x-api-key: " + secret]).startswith(b"HTTP/1.1 200")

@@ -29,6 +29,8 @@ int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call
     if (local < 0)
         call->match = (struct route_match){.id = ROUTE_PROXY, .model = call->match.model};
     int rc = api__authorise(a, r, call, err);
+    if (rc == 0)
+        rc = api__quota_begin(a, r, call, err);
     if (rc < 0) {
         gateway_forget(&target);
         return rc;
@@ -69,6 +71,15 @@ static void refuse(struct http_request *r, struct api_call *call, int status, co
     api__reply_error(r, status, err);
 }
 
+/* What the server behind will take, by the request's own words: that is also what is settled, since nobody tells what it really took. */
+static int charge(struct http_request *r, struct api_call *call, const struct gateway_hints *h, struct error *err)
+{
+    if (!call->quota)
+        return 0;
+    call->quota->tokens = h->tokens;
+    return api__quota_charge(r, call, h->model, 1, h->tokens, err);
+}
+
 /* The request belongs to the gateway, or is answered with an error; false: it is for us. */
 bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *call)
 {
@@ -86,6 +97,8 @@ bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *cal
     }
     if (!rc && h.model.n && !call->match.model.n)
         rc = api__authorise_model(a, call, h.model, &err);
+    if (!rc)
+        rc = charge(r, call, &h, &err);
     if (rc) {
         refuse(r, call, rc, &err);
         return true;

@@ -56,12 +56,12 @@ static bool ask_cpu(void)
 static bool has_sha(void)
 {
     static _Atomic int known; /* Exception: a constant of the machine, found at first use; every thread finds the same. 1 no, 2 yes */
-    int k = atomic_load_explicit(&known, memory_order_relaxed);
-    if (!k) {
-        k = ask_cpu() ? 2 : 1;
-        atomic_store_explicit(&known, k, memory_order_relaxed);
+    int answer = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!answer) {
+        answer = ask_cpu() ? 2 : 1;
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
     }
-    return k == 2;
+    return answer == 2;
 }
 
 /* The instructions want the state as ABEF and CDGH, and do two rounds each. m[i] holds words 4i to 4i + 3 of the schedule. */

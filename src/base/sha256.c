@@ -55,7 +55,8 @@ static bool ask_cpu(void)
 /* Asked once: in a virtual machine the question itself leaves the guest and takes some microseconds, more than hashing a key. */
 static bool has_sha(void)
 {
-    static _Atomic int known; /* Exception: a constant of the machine, found at first use; every thread finds the same. 1 no, 2 yes */
+    static _Atomic int
+        known; /* Exception: a constant of the machine, found at first use; every thread finds the same. 1 no, 2 yes */
     int answer = atomic_load_explicit(&known, memory_order_relaxed);
     if (!answer) {
         answer = ask_cpu() ? 2 : 1;

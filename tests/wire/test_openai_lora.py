@@ -98,3 +98,4 @@ def test_vllm_metrics(server, client):
     assert have[("vllm:time_to_first_token_seconds_count", model)] > 0 and have[("vllm:e2e_request_latency_seconds_sum", model)] > 0
     assert have[("vllm:inter_token_latency_seconds_bucket", model | {("le", "+Inf")})] > 0
     assert server.metric("vllm:cache_config_info", block_size="32") == 1
+    assert have[("vllm:spec_decode_num_draft_tokens_total", model)] == server.metric("inferd_llm_speculation_draft_tokens_total", model="llama")

@@ -65,6 +65,9 @@ static int start(struct grammar *g, const struct grammar_limits *l, struct error
                             : error_set(err, STATUS_EXHAUSTED,
                                         "the grammar is too ambiguous: it takes too long to see what may come first");
     g->shortest_tok = grammar__shortest(g);
+    if (g->shortest_tok >= G_FAR && g->run.overflowed)
+        return error_set(err, STATUS_EXHAUSTED, "the grammar is too ambiguous: it goes on in more than %u ways at once",
+                         stacks);
     if (g->shortest_tok >= G_FAR)
         return error_set(err, STATUS_INVALID, "this model's vocabulary has no tokens for any text that matches");
     g->run.nomem = false;

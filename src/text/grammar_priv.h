@@ -302,6 +302,7 @@ struct gruntime {
         uint32_t edge, frame, count;
     } opened[GRUN_OPENED_MAX];
     bool overflow, can_end;
+    bool overflowed; /* some text was given up as too ambiguous */
 };
 
 int grun_init(struct gruntime *r, const struct automaton *a, uint32_t max_tops, uint32_t clamp) MUST_CHECK;

@@ -304,6 +304,7 @@ static int by_top(const void *x, const void *y)
 static uint32_t intern_config(struct gruntime *r)
 {
     uint32_t n = 0;
+    r->overflowed |= r->overflow;
     if (r->overflow || (r->n_list == 0 && !r->can_end))
         return CFG_DEAD;
     if (r->n_list > 1)
@@ -312,6 +313,7 @@ static uint32_t intern_config(struct gruntime *r)
         if (!n || by_top(&r->list[n - 1], &r->list[i]) != 0)
             r->list[n++] = r->list[i];
     struct config_key key = {r->list, n, r->can_end};
+    r->overflowed |= n > r->max_tops;
     if (n > r->max_tops || !make_room(r, &r->config_hash, config_hash))
         return CFG_DEAD;
     uint32_t *slot = find(r, &r->config_hash, hash_tops(r->list, n, r->can_end), config_same, &key);

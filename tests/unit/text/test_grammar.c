@@ -503,6 +503,8 @@ static void test_bombs(void **state)
     bomb(GRAMMAR_REGEX, repeated("", "(((", 1, "x{1000000}){1000000}){1000000}){1000000}"), "longer than");
     bomb(GRAMMAR_JSON_SCHEMA, repeated("{\"type\":\"object\",\"properties\":{\"", "n", 5000, "\":{}}}"),
          "name has more than 1024 bytes");
+    bomb(GRAMMAR_GBNF, repeated("root ::= \"a\" (x \"c\"", " | x \"c\"", 2000, ")\nx ::= [a-z] x? \"b\""),
+         "more than 1024 ways");
     bomb(GRAMMAR_REGEX, repeated("", "a", 2 << 20, ""), "at most 1048576");
     (void)state;
 }

@@ -41,6 +41,15 @@ static const struct vector vectors[] = {
     {HTTP_POST, "/v2/repository/models/m/unload", API_HTTP, 0, ROUTE_UNLOAD, "m", ""},
     {HTTP_GET, "/metrics", API_METRICS, 0, ROUTE_METRICS, "", ""},
     {HTTP_POST, "/admin/reload", API_ADMIN, 0, ROUTE_ADMIN_RELOAD, "", ""},
+    /* gRPC calls have their own table of paths, and nothing else has those */
+    {HTTP_POST, "/inference.GRPCInferenceService/ModelInfer", API_GRPC, 0, ROUTE_GRPC_INFER, "", ""},
+    {HTTP_POST, "/inference.GRPCInferenceService/ModelStreamInfer", API_GRPC, 0, ROUTE_GRPC_STREAM_INFER, "", ""},
+    {HTTP_POST, "/grpc.health.v1.Health/Watch", API_GRPC, 0, ROUTE_GRPC_HEALTH_WATCH, "", ""},
+    {HTTP_POST, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", API_GRPC, 0, ROUTE_GRPC_REFLECTION, "", ""},
+    {HTTP_POST, "/inference.GRPCInferenceService/LogSettings", API_GRPC, STATUS_NOT_FOUND, ROUTE_NONE, "", ""},
+    {HTTP_POST, "/v2/models/m/infer", API_GRPC, STATUS_NOT_FOUND, ROUTE_NONE, "", ""},
+    {HTTP_POST, "/inference.GRPCInferenceService/ModelInfer", API_HTTP, STATUS_NOT_FOUND, ROUTE_NONE, "", ""},
+    {HTTP_POST, "/inference.GRPCInferenceService/ModelInfer", API_ADMIN, STATUS_NOT_FOUND, ROUTE_NONE, "", ""},
     /* percent escapes decode within a segment only */
     {HTTP_GET, "/v2/models/re%73net", API_HTTP, 0, ROUTE_MODEL_METADATA, "resnet", ""},
     {HTTP_GET, "/v2/models/a%2Fb", API_HTTP, STATUS_NOT_FOUND, ROUTE_NONE, "", ""},

@@ -74,7 +74,11 @@ static void the_table(void **state)
     for (size_t i = 0; i < COUNT_OF(want); i++) {
         assert_int_equal(status_http(want[i].status), want[i].http);
         assert_int_equal(status_grpc(want[i].status), want[i].grpc);
+        /* and back, to the one that a client would think of */
+        int first = want[i].http == 503 ? STATUS_UNAVAILABLE : want[i].http == 500 ? STATUS_INTERNAL : want[i].status;
+        assert_int_equal(status_from_http(want[i].http), first);
     }
+    assert_int_equal(status_from_http(418), STATUS_INTERNAL);
     for (int a = 0; a > -STATUS_COUNT; a--) { /* every code has a name of its own */
         assert_true(strlen(status_name(a)) > 0);
         for (int b = 0; b > a; b--)

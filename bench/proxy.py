@@ -53,7 +53,7 @@ def gateway(folder):
     config = pathlib.Path(folder) / "gateway.yaml"
     config.write_text(f'upstreams:\n  - {{name: u, servers: ["127.0.0.1:{UPSTREAM}"], keepalive: 256}}\n'
                       'routes:\n  - {model: "m*", upstream: u}\n  - {path_prefix: /plain, upstream: u}\n')
-    command = [BINARY, "serve", f"--config={config}", f"--http.listen=127.0.0.1:{PORT}", "--metrics.listen=", "--http.threads=1",
+    command = [BINARY, "serve", f"--config={config}", f"--http.listen=127.0.0.1:{PORT}", "--grpc.listen=", "--metrics.listen=", "--http.threads=1",
                "--log.level=warn"]
     return Process(pinned(SERVER_CORE, command), f"http://127.0.0.1:{PORT}/v2/health/live")
 

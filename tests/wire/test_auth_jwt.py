@@ -288,7 +288,7 @@ def test_configuration(repository, tmp_path):
     for name, keys in files.items():
         path = tmp_path / name
         path.write_text(json.dumps({"keys": keys}))
-        done = subprocess.run([BINARY, "serve", str(repository), "--http.listen=127.0.0.1:0", "--metrics.listen=", f"--jwt.keys={path}",
+        done = subprocess.run([BINARY, "serve", str(repository), "--http.listen=127.0.0.1:0", "--grpc.listen=", "--metrics.listen=", f"--jwt.keys={path}",
                                f"--jwt.issuer={ISSUER}", f"--jwt.audience={AUDIENCE}"], capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and words[name] in done.stderr, done.stderr
     done = subprocess.run([BINARY, "serve", str(repository), f"--jwt.keys={path}", f"--jwt.issuer={ISSUER}"], capture_output=True, text=True)

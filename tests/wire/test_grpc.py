@@ -514,3 +514,24 @@ def test_auth_on_every_method(tmp_path):
         assert "secret" in answer.error_message and answer.infer_response.id == "7"
         # nobody is told which models there are
         refused(lambda: health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="simple")), grpc.StatusCode.NOT_FOUND)
+
+
+# ---- TLS ----
+
+def test_over_tls_with_a_client_certificate(tmp_path):
+    from certificates import Authority
+    from test_tls import start
+
+    write_fake(tmp_path / "models", "simple", SIMPLE)
+    authority = Authority(tmp_path / "ca")
+    pair = authority.issue("server", "DNS:localhost,IP:127.0.0.1")
+    client = authority.issue("client", "URI:spiffe://test/client", usage="clientAuth")
+    with start(tmp_path / "models", [pair], f"--tls.client_ca={authority.ca}", "--tls.client_auth=required") as server:
+        for address in (server.grpc_address, server.address):
+            with triton.InferenceServerClient(address, ssl=True, root_certificates=str(authority.ca), private_key=str(client[1]),
+                                              certificate_chain=str(client[0])) as c:
+                assert (c.infer("simple", triton_inputs(INPUT0=A, INPUT1=A)).as_numpy("OUTPUT0") == 2 * A).all()
+        nobody = grpc.secure_channel(server.grpc_address, grpc.ssl_channel_credentials(authority.ca.read_bytes()))
+        with nobody, pytest.raises(grpc.RpcError) as e:
+            service_pb2_grpc.GRPCInferenceServiceStub(nobody).ServerLive(pb.ServerLiveRequest(), timeout=5)
+        assert e.value.code() == grpc.StatusCode.UNAVAILABLE

@@ -426,7 +426,7 @@ def test_bad_files_stop_the_start(models, authority, tmp_path):
     cases = [(cert, other, "does not fit"), (key, key, "not readable PEM"), (cert, cert, "no private key"), (cert, locked, "password"),
              (tmp_path / "absent", key, "absent")]
     for c, k, word in cases:
-        done = subprocess.run([BINARY, "serve", str(models), "--http.listen=127.0.0.1:0", "--metrics.listen=", f"--tls.certificates={c}",
+        done = subprocess.run([BINARY, "serve", str(models), "--http.listen=127.0.0.1:0", "--grpc.listen=", "--metrics.listen=", f"--tls.certificates={c}",
                                f"--tls.keys={k}"], capture_output=True, text=True, timeout=60)
         assert done.returncode == 1 and word in done.stderr, (word, done.stderr)
 

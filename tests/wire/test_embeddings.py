@@ -5,6 +5,7 @@ Expected vectors are tests/data/llm/embeddings.txt (numpy in float64, llama.cpp)
 import base64
 import json
 import math
+import os
 import pathlib
 import shutil
 import struct
@@ -154,6 +155,18 @@ def test_same_bits_whatever_shares_the_step(client):
 def test_as_many_as_openai_takes(client):
     r = client.embeddings.create(model="bert", input=["the cat"] * 2048)
     assert len(r.data) == 2048 and r.usage.prompt_tokens == 4 * 2048
+
+
+@pytest.mark.skipif(os.environ.get("INFERD_BUILD") in ("asan", "tsan"), reason="a sanitizer keeps freed memory")
+def test_memory_is_flat_over_distinct_texts(client, server):
+    """Less than a KiB a request, over 2,000 requests with texts that no request had before."""
+    def ask(first, n):
+        for i in range(first, first + n):
+            client.embeddings.create(model="bert", input=f"the cat {i} sat on {i * 7919 % 10007}")
+    ask(0, 300)
+    before = server.rss_bytes()
+    ask(300, 2000)
+    assert server.rss_bytes() - before < 2000 * 1024
 
 
 def test_a_folder_of_a_decoder_completes(client):

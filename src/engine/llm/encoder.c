@@ -1,7 +1,7 @@
 /* encoder.c: the step of a model that gives embeddings: an encoder of BERT's kind, or a decoder whose file names a pooling.
  *
  * Nothing is kept between steps: no cache of prefixes, no sequence that goes on. So there is no scheduler, only a choice of requests: by priority,
- * then by arrival, as many as fit the step's tokens and the pool's blocks; block tables are stretches of 0, 1, 2, ... An encoder's tokens
+ * then a text a tenant in turn, each tenant's by arrival, as many as fit the step's tokens and the pool's blocks; block tables are stretches of 0, 1, 2, ... An encoder's tokens
  * see each other in both directions, so a text is computed in one piece. A decoder's text that is longer than a step is computed alone, piece
  * by piece; others wait for it.
  *
@@ -66,19 +66,65 @@ static bool next_priority(const struct engine_model *m, uint32_t from, uint32_t 
     return found;
 }
 
+#define TENANTS_A_ROUND 64
+
+/* Tenants that have had their text of a round. */
+struct round {
+    uint64_t tenant[TENANTS_A_ROUND];
+    size_t n;
+};
+
+/* False: it has had one. With more tenants than are remembered the rest goes by arrival. */
+static bool take_turn(struct round *t, uint64_t tenant)
+{
+    for (size_t i = 0; i < t->n; i++)
+        if (t->tenant[i] == tenant)
+            return false;
+    if (t->n < TENANTS_A_ROUND)
+        t->tenant[t->n++] = tenant;
+    return true;
+}
+
+static bool several_tenants(const struct engine_model *m, uint32_t priority)
+{
+    struct round t = {0};
+    LIST_EACH(l, (struct list *)&m->live)
+    {
+        const struct step_seq *s = &LIST_ENTRY(l, struct request, link)->choices[0].seq;
+        if (s->priority == priority && take_turn(&t, s->tenant) && t.n > 1)
+            return true;
+    }
+    return false;
+}
+
+/* One pass over the waiting of a priority; `turns`: at most one text a tenant. False: the step is full. *added: something was. */
+static bool pick(struct engine_model *m, struct batch *b, uint32_t priority, bool turns, bool *added)
+{
+    struct round t = {0};
+    *added = false;
+    LIST_EACH(l, &m->live)
+    {
+        struct request *r = LIST_ENTRY(l, struct request, link);
+        const struct step_seq *s = &r->choices[0].seq;
+        if (r->picked || s->priority != priority || (turns && !take_turn(&t, s->tenant)))
+            continue;
+        if (b->n == m->options.max_seqs || !add(m, b, r))
+            return false;
+        *added = r->picked = true;
+    }
+    return true;
+}
+
 static struct batch choose(struct engine_model *m)
 {
     struct batch b = {0};
     uint32_t priority = 0;
-    bool room = true;
+    bool room = true, added;
     for (uint32_t from = 0; room && next_priority(m, from, &priority); from = priority + 1) {
-        LIST_EACH(l, &m->live)
-        {
-            struct request *r = LIST_ENTRY(l, struct request, link);
-            if (!room || r->choices[0].seq.priority != priority)
-                continue;
-            room = b.n < m->options.max_seqs && add(m, &b, r);
-        }
+        bool turns = several_tenants(m, priority);
+        do
+            room = pick(m, &b, priority, turns, &added);
+        while (turns && room && added);
         if (priority == UINT32_MAX)
             break;
     }

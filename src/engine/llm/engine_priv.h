@@ -115,6 +115,7 @@ struct request {
     bool forked;                  /* the other choices have been started from the first */
     struct lora_adapter *adapter; /* NULL: the base; held until the request is destroyed */
     bool embed;
+    bool picked; /* embed: part of the step that is being laid out */
     uint32_t n_first;
     float *pooled; /* [n_embd] of a request with embed */
     struct arena arena;

@@ -251,7 +251,10 @@ static bool fill_embed(struct request *r, const struct token_request *in)
     if (!c->tokens || !r->pooled)
         return false;
     memcpy(c->tokens, in->prompt, in->n_prompt * sizeof *c->tokens);
-    c->seq = (struct step_seq){.tokens = c->tokens, .n_tok = (uint32_t)in->n_prompt, .priority = (uint32_t)in->priority};
+    c->seq = (struct step_seq){.tokens = c->tokens,
+                               .n_tok = (uint32_t)in->n_prompt,
+                               .tenant = hash_bytes(in->tenant.p, in->tenant.n, r->model->hash_seed),
+                               .priority = (uint32_t)in->priority};
     return true;
 }
 

@@ -261,6 +261,39 @@ static void refusals(void **state)
     engine_llm.unload(m);
 }
 
+/* A tenant's single text does not wait for all of another's many. */
+static void tenants_in_turn(void **state)
+{
+    (void)state;
+    const char *const options[] = {"max_sequences", "2", "threads", "1", NULL};
+    int32_t ids[64];
+    static struct vector many[400], one;
+    struct engine_model *m = rig_load("bert.gguf", options);
+    size_t left = 0;
+    rig_prompt(ids, 64, 60, 3);
+    for (size_t i = 0; i < COUNT_OF(many); i++)
+        start(m, &many[i], ids, 64, 0);
+    one = (struct vector){.a = answer_new()};
+    struct token_request r = {.prompt = ids,
+                              .n_prompt = 64,
+                              .embed = true,
+                              .tenant = STR("other"),
+                              .deadline_ns = UINT64_MAX,
+                              .on_event = on_vector,
+                              .ctx = &one};
+    rig_submit(m, &r);
+    end(&one, 64);
+    for (size_t i = 0; i < COUNT_OF(many); i++) {
+        os_mutex_lock(&many[i].a->lock);
+        left += many[i].a->n_final == 0;
+        os_mutex_unlock(&many[i].a->lock);
+    }
+    for (size_t i = 0; i < COUNT_OF(many); i++)
+        end(&many[i], 64);
+    assert_true(left > 0);
+    engine_llm.unload(m);
+}
+
 static void cancelled(void **state)
 {
     (void)state;
@@ -312,7 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(as_the_references), cmocka_unit_test(ranks),
                                        cmocka_unit_test(same_bits),         cmocka_unit_test(in_pieces),
-                                       cmocka_unit_test(refusals),          cmocka_unit_test(cancelled),
-                                       cmocka_unit_test(quantised_at_load)};
+                                       cmocka_unit_test(refusals),          cmocka_unit_test(tenants_in_turn),
+                                       cmocka_unit_test(cancelled),         cmocka_unit_test(quantised_at_load)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

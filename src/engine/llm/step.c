@@ -8,6 +8,10 @@
 #include "base/status.h"
 #include "engine/llm/step_tenants.h"
 
+/* Counts of decodes with a cost of their own: each up to 31, then two for each doubling. */
+#define DECODE_BUCKETS 48
+#define MIXED_MAX      64 /* then decodes are alone once, to see what they cost */
+
 struct step {
     struct step_config c;
     struct blocks *blocks;
@@ -16,13 +20,17 @@ struct step {
     struct step_tenants *tenants;
     uint64_t next_arrival;
     struct step_plan plan;
-    double prompt_tok_ns, decode_ns; /* learned: cost of a prompt token; of a step of decodes alone; 0: unknown */
+    double prompt_tok_ns; /* learned: what a prompt token costs; 0: unknown */
+    struct {
+        double ns;      /* learned: what a step of so many decodes costs; 0: unknown */
+        uint32_t mixed; /* steps with prompts beside them since that was seen */
+    } decodes[DECODE_BUCKETS];
     struct step_stats stats;
 };
 
 void step_config_default(struct step_config *c)
 {
-    *c = (struct step_config){128, 1024, 2048, 32, 100000000, 1024};
+    *c = (struct step_config){128, 1024, 2048, 16, 0, 2.5, 1024};
 }
 
 struct step *step_create(const struct step_config *c, struct blocks *blocks)
@@ -250,16 +258,37 @@ static void plan_item(struct step *s, struct step_seq *seq, uint32_t n)
     s->plan.n_decode += is_decode(it);
 }
 
-/* Tokens of prompts that fit beside the planned decodes within the target time. */
+static uint32_t bucket_of(uint32_t n_decode)
+{
+    uint32_t log = 31 - (uint32_t)__builtin_clz(n_decode | 1);
+    uint32_t i = n_decode < 32 ? n_decode : 22 + 2 * log + (n_decode >> (log - 1) & 1);
+    return i < DECODE_BUCKETS ? i : DECODE_BUCKETS - 1;
+}
+
+/* Prompts have to wait a step, so that what the planned decodes cost alone gets known (again). */
+static bool decodes_alone(const struct step *s)
+{
+    uint32_t i = bucket_of(s->plan.n_decode);
+    return s->plan.n_decode && s->c.stretch > 0 && (s->decodes[i].ns <= 0 || s->decodes[i].mixed >= MIXED_MAX);
+}
+
+/* Tokens of prompts that fit beside the planned decodes. */
 static uint32_t prompt_budget(const struct step *s)
 {
     uint32_t room = s->c.max_tok > s->plan.n_tok ? s->c.max_tok - s->plan.n_tok : 0;
-    if (!s->plan.n_decode || !s->c.target_step_ns || s->prompt_tok_ns <= 0)
+    uint32_t least = room < s->c.min_chunk_tok ? room : s->c.min_chunk_tok;
+    if (!s->plan.n_decode || s->c.stretch <= 0)
         return room;
-    double left = (double)s->c.target_step_ns - s->decode_ns;
-    double fit = left > 0 ? left / s->prompt_tok_ns : 0;
+    if (decodes_alone(s))
+        return 0;
+    double decode = s->decodes[bucket_of(s->plan.n_decode)].ns, limit = s->c.stretch * decode;
+    if (s->prompt_tok_ns <= 0)
+        return least;
+    if (s->c.target_step_ns && limit > (double)s->c.target_step_ns)
+        limit = (double)s->c.target_step_ns;
+    double fit = limit > decode ? (limit - decode) / s->prompt_tok_ns : 0;
     uint32_t tok = fit < (double)room ? (uint32_t)fit : room;
-    return tok < s->c.min_chunk_tok ? (room < s->c.min_chunk_tok ? room : s->c.min_chunk_tok) : tok;
+    return tok < least ? least : tok;
 }
 
 /* Let `seq` compute up to `n` tokens more; it falls back to waiting when there is no memory for it. */
@@ -427,19 +456,23 @@ const struct step_plan *step_next(struct step *s)
 
 /* ---- after the step ---- */
 
-/* Exponential averages over about 16 steps. A step of decodes alone teaches their cost; a mixed one, the rest per prompt token. */
+/* An average over about eight observations. */
+static void learn_one(double *to, double v)
+{
+    *to += *to > 0 ? (v - *to) / 8 : v;
+}
+
 static void learn(struct step *s, uint64_t step_ns)
 {
-    const double weight = 1.0 / 16;
-    uint32_t prompt = s->plan.n_tok - s->plan.n_decode - s->plan.n_draft;
-    double t = (double)step_ns;
+    uint32_t prompt = s->plan.n_tok - s->plan.n_decode - s->plan.n_draft, i = bucket_of(s->plan.n_decode);
+    double t = (double)step_ns, decode = s->plan.n_decode ? s->decodes[i].ns : 0;
     if (!prompt) {
-        s->decode_ns += s->decode_ns > 0 ? weight * (t - s->decode_ns) : t;
+        learn_one(&s->decodes[i].ns, t);
+        s->decodes[i].mixed = 0;
         return;
     }
-    double rest = s->plan.n_decode && s->decode_ns > 0 ? t - s->decode_ns : t;
-    double each = (rest > 0 ? rest : t / 2) / prompt;
-    s->prompt_tok_ns += s->prompt_tok_ns > 0 ? weight * (each - s->prompt_tok_ns) : each;
+    s->decodes[i].mixed++;
+    learn_one(&s->prompt_tok_ns, (t > decode * 1.1 ? t - decode : t / 10) / prompt);
 }
 
 static void seal_full_blocks(struct step *s, struct step_seq *seq)

@@ -13,8 +13,10 @@
  *
  * Guesses (speculation) ride along with decodes where tokens and blocks are left that nobody else has a claim to: they never preempt.
  *
- * The token budget follows a target step time while anything decodes: budget = (target - decode cost) / cost of a prompt token, both
- * learned online; with nothing decoding it is the maximum. */
+ * While anything decodes, prompts get what fits into a step of 2.5 times the decodes alone (or the target time, if that is less): so the gap
+ * between two tokens of a stream stays below three times the usual, and a prompt gets most of the time. What a step of so many decodes costs
+ * is learned from steps of decodes alone, and there is one every 64 steps even where prompts never end; what a prompt token costs, from the
+ * rest. With nothing decoding the budget is the maximum. */
 #ifndef INFERD_ENGINE_LLM_STEP_H
 #define INFERD_ENGINE_LLM_STEP_H
 
@@ -31,10 +33,11 @@ struct step_config {
     uint32_t max_waiting;    /* queue bound */
     uint32_t max_tok;        /* tokens of one step, at most */
     uint32_t min_chunk_tok;  /* a prompt gets at least this much a step, whatever the target says */
-    uint64_t target_step_ns; /* 0: no target */
+    uint64_t target_step_ns; /* a step with prompts beside decodes takes no longer; 0: only `stretch` counts */
+    double stretch;          /* nor longer than so many times the decodes alone; 0: no bound */
     uint32_t max_tenants;    /* remembered for fairness; beyond it the least recently served is forgotten */
 };
-void step_config_default(struct step_config *c); /* 128, 1024, 2048, 32, 100 ms, 1024 */
+void step_config_default(struct step_config *c); /* 128, 1024, 2048, 16, 0, 2.5, 1024 */
 
 enum step_state { STEP_NEW, STEP_WAITING, STEP_RUNNING };
 

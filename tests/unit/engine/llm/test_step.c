@@ -35,6 +35,7 @@ static struct step *planner(struct blocks *b, uint32_t max_tok, uint64_t target_
     step_config_default(&c);
     c.max_tok = max_tok;
     c.target_step_ns = target_ns;
+    c.stretch = target_ns ? 2.5 : 0;
     c.max_waiting = 64;
     return step_create(&c, b);
 }
@@ -125,28 +126,100 @@ static void prompts_share_the_budget(void **state)
     blocks_destroy(b);
 }
 
-static void target_time_limits_prompts_beside_decodes(void **state)
+/* Decodes alone take 2 ms, a prompt token 20 us. `want`: tokens of the prompt once that is known. */
+static void prompt_beside_decode(uint64_t target_ns, uint32_t want)
 {
-    (void)state;
     struct blocks *b = blocks_create(256, 1);
-    struct step *s = planner(b, 1024, 10000000); /* 10 ms */
+    struct step *s = planner(b, 1024, target_ns);
     struct seq *a = make(1, 1000, 0), *c = make(2000, 2001, 5000);
     assert_int_equal(step_admit(s, &a->s, NULL), 0);
     for (int i = 0; i < 64; i++) {
         step_next(s);
-        step_done(s, 2000000); /* decodes alone: 2 ms */
+        step_done(s, 2000000);
         a->s.n_tok++;
     }
     assert_int_equal(step_admit(s, &c->s, NULL), 0);
     const struct step_plan *p = step_next(s);
-    step_done(s, 2000000 + 20000ull * (p->n_tok - 1)); /* 20 us a prompt token */
+    assert_int_equal(item_of(p, c)->n, 16); /* what a prompt token costs isn't known: the least */
+    step_done(s, 2000000 + 20000ull * (p->n_tok - 1));
     a->s.n_tok++;
     p = step_next(s);
-    /* (10 ms - 2 ms) / 20 us = 400 tokens */
-    assert_in_range(item_of(p, c)->n, 390, 400);
+    assert_in_range(item_of(p, c)->n, want * 97 / 100, want);
     step_done(s, 10000000);
     finish(s, a);
     finish(s, c);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+static void target_time_limits_prompts_beside_decodes(void **state)
+{
+    (void)state;
+    prompt_beside_decode(10000000, 150); /* (2.5 * 2 ms - 2 ms) / 20 us: the target of 10 ms is more */
+    prompt_beside_decode(4000000, 100);  /* (4 ms - 2 ms) / 20 us */
+    prompt_beside_decode(1000000, 16);   /* can't be met: the least */
+}
+
+/* A machine whose step of n decodes takes 10 + 2n ms and whose prompt token takes 0.4 ms more with depth, under streams that come and go while
+ * prompts are always being read, so that decodes are never alone: nearly all steps stay below three times the decodes', and the prompts
+ * get at least 40 % of the time. */
+static void costs_are_learned_from_mixed_steps(void **state)
+{
+    (void)state;
+    enum { STREAMS = 16 };
+    struct blocks *b = blocks_create(4096, 1);
+    struct step *s = planner(b, 1024, UINT64_MAX);
+    struct seq *stream[STREAMS] = {0}, *prompt = NULL;
+    struct rand r;
+    uint32_t mixed = 0, too_long = 0;
+    double prompt_ns = 0, total_ns = 0;
+    rand_init(&r, 5);
+    for (int step = 0; step < 6000; step++) {
+        size_t at = rand_below(&r, STREAMS);
+        if (step % 50 == 0 && stream[at]) {
+            finish(s, stream[at]);
+            stream[at] = NULL;
+        } else if (step % 50 == 0 || (step < 16 && !stream[at])) {
+            stream[at] = make(1, MAX_TOK, (int32_t)step * MAX_TOK);
+            assert_int_equal(step_admit(s, &stream[at]->s, NULL), 0);
+        }
+        if (!prompt) {
+            prompt = make(2000, MAX_TOK, (int32_t)step * MAX_TOK);
+            assert_int_equal(step_admit(s, &prompt->s, NULL), 0);
+        }
+        const struct step_plan *p = step_next(s);
+        const struct step_item *it = item_of(p, prompt);
+        double d = p->n_decode ? 1e7 + 2e6 * p->n_decode : 0, n = p->n_tok - p->n_decode;
+        double each = it ? 4e5 * (1 + it->first / 2000.0) : 4e5, noise = 0.9 + 0.2 * (double)rand_below(&r, 1000) / 1000;
+        double t = (d + n * each) * noise;
+        if (step > 500 && p->n_decode && n > 0) {
+            mixed++;
+            too_long += t > 3 * d;
+            prompt_ns += n * each;
+            total_ns += t;
+        }
+        step_done(s, (uint64_t)t);
+        for (size_t i = 0; i < STREAMS; i++) {
+            if (stream[i] && stream[i]->s.n_computed == stream[i]->s.n_tok)
+                stream[i]->s.n_tok++;
+            if (stream[i] && stream[i]->s.n_tok == MAX_TOK) {
+                finish(s, stream[i]);
+                stream[i] = NULL;
+            }
+        }
+        if (prompt->s.n_computed == prompt->s.n_tok) {
+            finish(s, prompt);
+            prompt = NULL;
+        }
+    }
+    print_message("%u of %u mixed steps too long, prompts got %.2f of the time\n", too_long, mixed, prompt_ns / total_ns);
+    assert_true(mixed > 4000 && too_long <= mixed / 50);
+    assert_true(prompt_ns >= 0.4 * total_ns);
+    for (size_t i = 0; i < STREAMS; i++)
+        if (stream[i])
+            finish(s, stream[i]);
+    if (prompt)
+        finish(s, prompt);
     step_destroy(s);
     blocks_destroy(b);
 }
@@ -479,6 +552,7 @@ int main(void)
         cmocka_unit_test(decodes_first_then_chunks),
         cmocka_unit_test(prompts_share_the_budget),
         cmocka_unit_test(target_time_limits_prompts_beside_decodes),
+        cmocka_unit_test(costs_are_learned_from_mixed_steps),
         cmocka_unit_test(refuses_what_never_fits_and_a_full_queue),
         cmocka_unit_test(prefix_hits_are_counted_and_never_whole),
         cmocka_unit_test(worst_is_preempted_and_keeps_its_place),

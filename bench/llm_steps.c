@@ -105,8 +105,8 @@ int main(int argc, char **argv)
         total += t;
         best = t < best ? t : best;
     }
-    printf("%s %u at %u: %.2f ms a step (best %.2f), %.1f tokens/s (best %.1f)\n", argv[4], n, r.depth, total / times * 1e3, best * 1e3,
-           n * times / total, n / best);
+    printf("%s %u at %u: %.2f ms a step (best %.2f), %.1f tokens/s (best %.1f)\n", argv[4], n, r.depth, total / times * 1e3,
+           best * 1e3, n * times / total, n / best);
     forward_destroy(r.forward);
     llm_model_destroy(r.model);
     team_destroy(r.team);

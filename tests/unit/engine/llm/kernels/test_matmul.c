@@ -115,6 +115,30 @@ static void equals_ref(void **state)
         }
 }
 
+/* So long rows that many columns are cut into several blocks (L2), with a ragged last tile. */
+static void blocks_of_columns(void **state)
+{
+    (void)state;
+    static const enum weight_type types[] = {WEIGHT_Q4_0, WEIGHT_Q8_0, WEIGHT_Q4_K, WEIGHT_Q6_K, WEIGHT_F16};
+    for (size_t ti = 0; ti < sizeof types / sizeof *types; ti++) {
+        struct problem p;
+        problem_init(&p, types[ti], 48, 6144, 131);
+        size_t n = (size_t)131 * p.m.rows;
+        float *want = malloc(n * sizeof(float)), *got = malloc(n * sizeof(float));
+        product(kernels_by_name("ref"), &p, 131, false, true, want);
+        for (size_t k = 0; KERNELS_ALL[k]; k++) {
+            if (!kernels_runnable(KERNELS_ALL[k]))
+                continue;
+            memset(got, 0xff, n * sizeof(float));
+            product(KERNELS_ALL[k], &p, 131, false, true, got);
+            assert_same(want, got, n, KERNELS_ALL[k]->name, types[ti], p.m.rows, p.m.cols, 131);
+        }
+        free(want);
+        free(got);
+        problem_release(&p);
+    }
+}
+
 /* Largest error of y against float64, in units of what rounding the activations to int8 can do: sum |w| * amax(group) / 254. */
 static double worst(const struct problem *p, const float *y)
 {
@@ -161,11 +185,11 @@ static void near_float64(void **state)
 }
 
 /* Gate, up, activation and quantisation fused equal the same done one by one. */
-static void gated(const struct kernels *k, enum weight_type t, enum weight_type t_up, uint32_t n, uint32_t rows,
+static void gated(const struct kernels *k, enum weight_type t, enum weight_type t_up, uint32_t n, uint32_t rows, uint32_t wider,
                   enum kernel_act act)
 {
     struct problem g, u;
-    uint32_t cols = cols_of(t, weight_type_info(t)->block_elems == 256 ? 1 : 8);
+    uint32_t cols = cols_of(t, weight_type_info(t)->block_elems == 256 ? 1 : 8) * wider;
     problem_init(&g, t, rows, cols, n);
     problem_init(&u, t_up, rows, cols, n);
     u.n = n;
@@ -206,10 +230,11 @@ static void gated_equals_parts(void **state)
         if (!kernels_runnable(KERNELS_ALL[k]))
             continue;
         for (size_t a = 0; a < 4; a++) {
-            gated(KERNELS_ALL[k], WEIGHT_Q4_K, WEIGHT_Q4_K, 3, 96, acts[a]);
-            gated(KERNELS_ALL[k], WEIGHT_Q4_0, WEIGHT_Q8_0, 27, 64, acts[a]);
-            gated(KERNELS_ALL[k], WEIGHT_F16, WEIGHT_F32, 9, 40, acts[a]);
+            gated(KERNELS_ALL[k], WEIGHT_Q4_K, WEIGHT_Q4_K, 3, 96, 1, acts[a]);
+            gated(KERNELS_ALL[k], WEIGHT_Q4_0, WEIGHT_Q8_0, 27, 64, 1, acts[a]);
+            gated(KERNELS_ALL[k], WEIGHT_F16, WEIGHT_F32, 9, 40, 1, acts[a]);
         }
+        gated(KERNELS_ALL[k], WEIGHT_Q4_K, WEIGHT_Q6_K, 131, 64, 24, KERNEL_ACT_SILU); /* more than one block of columns */
     }
 }
 
@@ -259,8 +284,8 @@ static void all_tables_are_listed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(equals_ref), cmocka_unit_test(near_float64),
-                                       cmocka_unit_test(gated_equals_parts), cmocka_unit_test(layouts),
-                                       cmocka_unit_test(all_tables_are_listed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(equals_ref),   cmocka_unit_test(blocks_of_columns),
+                                       cmocka_unit_test(near_float64), cmocka_unit_test(gated_equals_parts),
+                                       cmocka_unit_test(layouts),      cmocka_unit_test(all_tables_are_listed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

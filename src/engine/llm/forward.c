@@ -74,6 +74,8 @@ static void carve_scratch(struct carve *c, struct forward *f, uint32_t members)
         s.part = forward__carve(c, attn_part_bytes(&f->kv), 1);
         s.tmp = forward__carve(c, attn_part_bytes(&f->kv), 1);
         s.norm = forward__carve(c, widest, sizeof(float));
+        s.low = forward__carve(c, h->n_embd, sizeof(float));
+        s.sums = forward__carve(c, (size_t)f->c.max_logits * 2, OUTPUT_CHUNK_ROWS * sizeof(float));
         if (f->scratch)
             f->scratch[i] = s;
     }
@@ -88,7 +90,8 @@ static void carve_all(struct carve *c, struct forward *f, struct kinds k, uint32
     carve_acts(c, &f->in, k.in, h->n_embd, tok);
     carve_acts(c, &f->mid, k.mid, hv, tok);
     carve_acts(c, &f->ffn, k.ffn, h->n_ff, tok);
-    carve_acts(c, &f->out, k.out, h->n_embd, f->c.max_logits);
+    f->out_twice = k.out & 1u << ACTS_Q8;
+    carve_acts(c, &f->out, k.out, h->n_embd, (uint64_t)f->c.max_logits * (f->out_twice ? 2 : 1));
     f->q = forward__carve(c, tok * hk, sizeof(float));
     f->kv_k = forward__carve(c, tok * h->n_head_kv * h->head_dim_k, sizeof(float));
     f->kv_v = forward__carve(c, tok * h->n_head_kv * h->head_dim_v, sizeof(float));

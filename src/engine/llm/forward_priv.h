@@ -42,11 +42,14 @@ struct tile {
     uint32_t item, col0, head, row0, n;
 };
 
+#define OUTPUT_CHUNK_ROWS 256 /* rows of the output matrix at a time */
+
 /* What each member has for itself. */
 struct member_scratch {
     uint8_t *matmul, *attn, *query;
     struct attn_part *part, *tmp;
-    float *norm; /* [widest vector] */
+    float *norm, *low; /* [widest vector], [n_embd] */
+    float *sums;       /* [2 * max_logits][OUTPUT_CHUNK_ROWS] */
 };
 
 struct forward {
@@ -59,6 +62,7 @@ struct forward {
 
     float *x, *y;                      /* [max_tok][n_embd]: residual stream; a block's output where a norm follows it */
     struct acts_set in, mid, ffn, out; /* n_embd; n_head * head_dim_v; n_ff; n_embd of wanted columns */
+    bool out_twice; /* the output matrix meets its input as two rounded vectors: `out` has the second ones behind the first */
     float *q, *kv_k, *kv_v; /* [max_tok][n_head * head_dim_k], [..][n_head_kv * head_dim_k], [..][n_head_kv * head_dim_v] */
     float *attn;            /* [max_tok][n_head * head_dim_v] */
     float *logits;          /* [max_logits][n_vocab] */

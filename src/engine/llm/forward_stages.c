@@ -320,23 +320,56 @@ static void keep_hidden(const struct run *r)
     }
 }
 
+/* The i-th wanted column, normed, as input of the output matrix; and behind all of them what rounding took from it. */
+static void put_wanted(const struct run *r, uint32_t i, const struct norm_args *n)
+{
+    struct forward *f = r->f;
+    uint32_t n_embd = f->h->n_embd;
+    float *x = f->scratch[r->member].norm, *low = f->scratch[r->member].low;
+    norm_put(r, &f->out, i, f->x + (size_t)f->wanted[i] * n_embd, n, x);
+    if (!f->out_twice)
+        return;
+    acts_get(&f->out.a[ACTS_Q8], i, low);
+    for (uint32_t k = 0; k < n_embd; k++)
+        low[k] = x[k] - low[k];
+    f->k->acts_put(&f->out.a[ACTS_Q8], f->n_wanted + i, low);
+}
+
+/* Rows [row, stop) of the logits. Rounding the last activations to 8 bits would be a third of all the error that such rounding makes
+ * (docs/internals/llm-engine.md), so the output matrix meets them as the sum of two such vectors: twice the columns, read in one go. */
+static void logit_rows(const struct run *r, uint32_t row, uint32_t stop)
+{
+    struct forward *f = r->f;
+    const struct member_scratch *s = &f->scratch[r->member];
+    struct matrix m = f->m->output; /* the part with these rows */
+    const float *bias = f->m->output_b ? f->m->output_b + row : NULL;
+    uint32_t n = f->n_wanted, rows = stop - row;
+    m.data += row / KERNEL_STRIP_ROWS * m.strip_bytes;
+    m.rows = rows;
+    struct matmul_out o = {.y = s->sums, .ld = OUTPUT_CHUNK_ROWS};
+    f->k->matmul(&m, acts_of(&f->out, &m), f->out_twice ? 2 * n : n, 0, rows, &o, s->matmul);
+    for (uint32_t i = 0; i < n; i++) {
+        const float *high = s->sums + (size_t)i * OUTPUT_CHUNK_ROWS, *low = high + (size_t)n * OUTPUT_CHUNK_ROWS;
+        float *y = f->logits + (size_t)i * f->h->n_vocab + row;
+        for (uint32_t k = 0; k < rows; k++)
+            y[k] = (f->out_twice ? high[k] + low[k] : high[k]) + (bias ? bias[k] : 0);
+        if (f->h->logit_softcap > 0)
+            f->k->softcap(y, rows, f->h->logit_softcap);
+    }
+}
+
 static void logits(const struct run *r)
 {
     struct forward *f = r->f;
-    const struct matrix *m = &f->m->output;
     struct norm_args n = norm_of(r, f->m->output_norm, f->m->output_norm_b);
-    struct matmul_out o = {.y = f->logits, .ld = f->h->n_vocab, .bias = f->m->output_b};
     uint32_t begin, end;
     team_range(r->t, r->member, f->n_wanted, &begin, &end);
     for (uint32_t i = begin; i < end; i++)
-        norm_put(r, &f->out, i, f->x + (size_t)f->wanted[i] * f->h->n_embd, &n, NULL);
+        put_wanted(r, i, &n);
     team_barrier(r->t, r->member);
-    forward__my_rows(r, m->rows, &begin, &end);
-    if (begin >= end)
-        return;
-    f->k->matmul(m, acts_of(&f->out, m), f->n_wanted, begin, end, &o, f->scratch[r->member].matmul);
-    for (uint32_t i = 0; f->h->logit_softcap > 0 && i < f->n_wanted; i++)
-        f->k->softcap(f->logits + (size_t)i * f->h->n_vocab + begin, end - begin, f->h->logit_softcap);
+    forward__my_rows(r, f->m->output.rows, &begin, &end);
+    for (uint32_t row = begin; row < end; row += OUTPUT_CHUNK_ROWS)
+        logit_rows(r, row, MIN_OF(end, row + OUTPUT_CHUNK_ROWS));
 }
 
 /* Member 0 looks whether anybody still wants the result; the others see its answer behind the next barrier. */

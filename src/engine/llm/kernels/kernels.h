@@ -75,6 +75,8 @@ enum acts_kind acts_kind_for(enum weight_type t);
  * ragged last tile that nobody wrote may hold anything; results of real columns don't depend on them. */
 bool acts_layout(enum acts_kind kind, uint64_t cols, uint64_t capacity, struct acts *a);
 size_t acts_bytes(const struct acts *a);
+/* Column `col` as products see it, x[a->cols]: rounded where the kind rounds. */
+void acts_get(const struct acts *a, uint32_t col, float *x);
 
 /* ---- matrix products ---- */
 

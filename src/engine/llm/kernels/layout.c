@@ -95,6 +95,20 @@ size_t acts_bytes(const struct acts *a)
     return a->tile_bytes * (((size_t)a->capacity + KERNEL_TILE_COLS - 1) / KERNEL_TILE_COLS);
 }
 
+void acts_get(const struct acts *a, uint32_t col, float *x)
+{
+    uint32_t tile = col / KERNEL_TILE_COLS, c = col % KERNEL_TILE_COLS;
+    ASSERT(col < a->capacity);
+    for (uint32_t k = 0; k < a->cols; k++) {
+        if (a->kind == ACTS_F32) {
+            x[k] = acts_f32_at(a, tile, k)[c];
+            continue;
+        }
+        const struct acts_group *g = acts_group_at(a, tile, k / GROUP);
+        x[k] = g->scale[c] * (float)g->q[c][k % GROUP];
+    }
+}
+
 bool kv_layout(enum kv_type type, uint32_t n_head_kv, uint32_t head_dim_k, uint32_t head_dim_v, struct kv_layout *l)
 {
     if (!n_head_kv || !head_dim_k || !head_dim_v || head_dim_k > 1024 || head_dim_v > 1024 || n_head_kv > 4096)

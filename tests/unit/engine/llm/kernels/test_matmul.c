@@ -115,6 +115,29 @@ static void equals_ref(void **state)
         }
 }
 
+/* What acts_get gives back is what was put, to half a step of the group's largest value in 127; f32 exactly. */
+static void columns_are_read_back(void **state)
+{
+    (void)state;
+    static const enum weight_type types[] = {WEIGHT_Q4_0, WEIGHT_F16};
+    for (size_t ti = 0; ti < 2; ti++) {
+        struct problem p;
+        problem_init(&p, types[ti], 32, 160, 19);
+        float got[160];
+        for (uint32_t c = 0; c < 19; c++) {
+            const float *x = p.x + (size_t)c * 160;
+            acts_get(&p.a, c, got);
+            for (uint32_t k = 0; k < 160; k++) {
+                float largest = 0;
+                for (uint32_t j = k & ~31u; j < (k & ~31u) + 32; j++)
+                    largest = fabsf(x[j]) > largest ? fabsf(x[j]) : largest;
+                assert_true(fabsf(got[k] - x[k]) <= (ti ? 0 : largest / 127 * 0.501f));
+            }
+        }
+        problem_release(&p);
+    }
+}
+
 /* So long rows that many columns are cut into several blocks (L2), with a ragged last tile. */
 static void blocks_of_columns(void **state)
 {
@@ -284,8 +307,9 @@ static void all_tables_are_listed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(equals_ref),   cmocka_unit_test(blocks_of_columns),
-                                       cmocka_unit_test(near_float64), cmocka_unit_test(gated_equals_parts),
-                                       cmocka_unit_test(layouts),      cmocka_unit_test(all_tables_are_listed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equals_ref),           cmocka_unit_test(blocks_of_columns),  cmocka_unit_test(columns_are_read_back),
+        cmocka_unit_test(near_float64),         cmocka_unit_test(gated_equals_parts), cmocka_unit_test(layouts),
+        cmocka_unit_test(all_tables_are_listed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,6 +70,10 @@ def write_ranker(folder):
         json.dump(c, f, indent=1)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(os.path.join(LLM, "bert", name), os.path.join(folder, name))
+    # and in GGUF, under the names of ggml's converter
+    with_pooling(os.path.join(LLM, "bert.gguf"), folder + ".gguf", gguf.PoolingType.RANK,
+                 {"cls.weight": w["bert.pooler.dense.weight"], "cls.bias": w["bert.pooler.dense.bias"],
+                  "cls.output.weight": w["classifier.weight"], "cls.output.bias": w["classifier.bias"]})
 
 
 def score(folder, ids, n_first):
@@ -118,8 +122,8 @@ def llama(node, model, lists, context=64):
             return [np.array(v) / np.linalg.norm(v) for v in json.load(f)]
 
 
-def with_pooling(source, target, kind):
-    """A copy of a GGUF file with ARCH.pooling_type set."""
+def with_pooling(source, target, kind, more=None):
+    """A copy of a GGUF file with ARCH.pooling_type set, and `more` tensors."""
     r = gguf.GGUFReader(source)
     arch = r.fields["general.architecture"].contents()
     w = gguf.GGUFWriter(target, arch)
@@ -133,6 +137,8 @@ def with_pooling(source, target, kind):
     w.add_pooling_type(kind)
     for t in r.tensors:
         w.add_tensor(t.name, t.data, raw_dtype=t.tensor_type)
+    for name, x in (more or {}).items():
+        w.add_tensor(name, x)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

@@ -140,11 +140,10 @@ static void as_the_references(void **state)
 }
 
 /* Scores of pairs, all in one step and each alone: float64's, and the same bits. */
-static void ranks(void **state)
+static void check_ranks(const char *file)
 {
-    (void)state;
     FILE *f = fopen(TEST_DATA "/llm/rank.txt", "r");
-    struct engine_model *m = rig_load("bert-rank/config.json", NULL);
+    struct engine_model *m = rig_load(file, NULL);
     char *line = NULL;
     size_t cap = 0, n = 0;
     struct vector x[8], alone;
@@ -183,6 +182,13 @@ static void ranks(void **state)
     struct token_request r = {.prompt = ids[0], .n_prompt = 2, .n_first = 2, .embed = true, .on_event = on_vector};
     assert_int_equal(STATUS_INVALID, engine_llm.submit(m, &r, &id, &err));
     engine_llm.unload(m);
+}
+
+static void ranks(void **state)
+{
+    (void)state;
+    check_ranks("bert-rank/config.json");
+    check_ranks("bert-rank.gguf");
 }
 
 #define TEXTS 40

@@ -199,6 +199,37 @@ static void test_cache(void **state)
     (void)state;
 }
 
+/* Guessed tokens are checked like any other: the same text with guessing forced as without. */
+static void test_guessing(void **state)
+{
+    const char *const off[] = {"threads", "1", "speculation", "off", NULL}, *const on[] = {"threads", "1", "speculation_always",
+                                                                                           "1", NULL};
+    struct engine_model *kept = model;
+    struct buf text[2];
+    int32_t prompt[8];
+    rig_prompt(prompt, 8, 64, 11);
+    for (int i = 0; i < 2; i++) {
+        buf_init(&text[i]);
+        model = rig_load("llama.gguf", i ? on : off);
+        for (uint64_t seed = 0; seed < 6; seed++) {
+            struct token_request r = request(prompt, 8);
+            struct answer *a;
+            r.params.seed = seed;
+            r.params.max_tok = 50;
+            run(&r, &a, "regex", seed % 2 ? "(ab|cd){20}" : "(\\d\\d, ){10}\\d");
+            buf_append_str(&text[i], buf_str(&a->choice[0].text));
+            buf_printf(&text[i], "/%u/%d\n", a->usage.generated_tok, (int)a->finish);
+            answer_free(a);
+        }
+        engine_llm.unload(model);
+    }
+    model = kept;
+    assert_string_equal(buf_z(&text[0]), buf_z(&text[1]));
+    buf_release(&text[0]);
+    buf_release(&text[1]);
+    (void)state;
+}
+
 static int setup(void **state)
 {
     const char *const options[] = {"threads", "1", NULL};
@@ -217,9 +248,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_literal), cmocka_unit_test(test_choices), cmocka_unit_test(test_length),
-        cmocka_unit_test(test_schema),  cmocka_unit_test(test_beside),  cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_literal), cmocka_unit_test(test_choices),  cmocka_unit_test(test_length),
+        cmocka_unit_test(test_schema),  cmocka_unit_test(test_beside),   cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cache),   cmocka_unit_test(test_guessing),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -345,6 +345,7 @@ static int run_bench(struct bench *b, const struct cli_list *arguments)
 {
     struct error err = {0};
     int rc = http_target_parse(b->o.request.server.url, &b->server, &err);
+    b->server.api_key = kserve_api_key();
     if (rc == 0 && b->server.host[0])
         rc = error_set(&err, STATUS_UNIMPLEMENTED, "the load generator speaks no TLS; give http:// or a unix socket");
     if (rc == 0)

@@ -464,6 +464,9 @@ static int set_up(struct run *r, struct error *err)
     struct http_header scratch[CLI_LIST_MAX + 1];
     size_t n = 0;
     int rc = http_target_parse(r->o.server.url, &r->target, err);
+    r->target.api_key = kserve_api_key();
+    if (rc == 0 && r->target.host[0])
+        rc = error_set(err, STATUS_UNIMPLEMENTED, "the load generator speaks no TLS; give http:// or a unix socket");
     if (rc == 0)
         rc = add_headers(r, scratch, &n, err);
     if (rc == 0)

@@ -71,6 +71,8 @@ struct kserve_server {
     uint64_t timeout_ns; /* of one call */
 };
 void kserve_server_init(struct kserve_server *s);
+/* $INFERD_API_KEY, or NULL. From the environment only: a flag could be read by anybody who lists processes. */
+const char *kserve_api_key(void);
 /* What `infer` and `bench` are told alike about their requests. */
 struct kserve_request_options {
     struct kserve_server server;
@@ -88,7 +90,7 @@ struct kserve_request_options {
     CLI_FLAG_STRING(s, m.version, "version", 0, "VERSION", "Model version or label."), \
     CLI_FLAG_TIME(s, m.deadline_ns, "deadline", 0, 0, 0, "Send x-inferd-timeout-ms.")
 #define KSERVE_SERVER_FLAGS(s, m) \
-    CLI_FLAG_STRING(s, m.url, "url", 'u', "URL", "The server: http://host:port or unix:/path. Default: $INFERD_URL, else http://127.0.0.1:8000."), \
+    CLI_FLAG_STRING(s, m.url, "url", 'u', "URL", "The server: http://host:port, https://host:port or unix:/path. Default: $INFERD_URL, else http://127.0.0.1:8000."), \
     CLI_FLAG_TIME(s, m.timeout_ns, "timeout", 0, 0.001, 86400, "How long one call may take.")
 /* clang-format on */
 

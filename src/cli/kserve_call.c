@@ -5,15 +5,29 @@
 #include "cli/kserve.h"
 #include "wire/json.h"
 
+static const char *from_environment(const char *name)
+{
+    const char *z = getenv(name);
+    return z && *z ? z : NULL;
+}
+
+const char *kserve_api_key(void)
+{
+    return from_environment("INFERD_API_KEY");
+}
+
 void kserve_server_init(struct kserve_server *s)
 {
-    const char *url = getenv("INFERD_URL");
-    *s = (struct kserve_server){.url = url && *url ? url : "http://127.0.0.1:8000", .timeout_ns = 60000000000ull};
+    const char *url = from_environment("INFERD_URL");
+    *s = (struct kserve_server){.url = url ? url : "http://127.0.0.1:8000", .timeout_ns = 60000000000ull};
 }
 
 int kserve_connect(const struct kserve_server *s, struct http_client **out, struct error *err)
 {
-    const struct http_client_options options = {.timeout_ns = s->timeout_ns, .max_body_bytes = (size_t)1 << 30};
+    const struct http_client_options options = {.timeout_ns = s->timeout_ns,
+                                                .max_body_bytes = (size_t)1 << 30,
+                                                .api_key = kserve_api_key(),
+                                                .ca_file = from_environment("INFERD_CA")};
     return http_client_create(s->url, &options, out, err);
 }
 

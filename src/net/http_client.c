@@ -114,8 +114,13 @@ bool http_target_request(const struct http_target *t, struct buf *out, struct st
     ok = http1_write_header(out, STR("Host"), str_of(t->authority)) && ok;
     if (sends)
         http1_write_header_u64(out, "Content-Length", body.n);
-    for (size_t i = 0; i < n_headers; i++)
+    bool own = false;
+    for (size_t i = 0; i < n_headers; i++) {
+        own |= str_ieqz(headers[i].name, "authorization") || str_ieqz(headers[i].name, "x-api-key");
         ok = http1_write_header(out, headers[i].name, headers[i].value) && ok;
+    }
+    if (t->api_key && !own)
+        ok = http1_write_header(out, STR("x-api-key"), str_of(t->api_key)) && ok;
     buf_append_z(out, "\r\n");
     buf_append_str(out, body);
     if (!ok || out->failed)
@@ -148,6 +153,7 @@ int http_client_create(const char *url, const struct http_client_options *option
     buf_init(&c->body);
     arena_init(&c->arena, 4096, 0);
     int rc = http_target_parse(url, &c->target, err);
+    c->target.api_key = c->options.api_key;
     if (rc == 0 && c->target.host[0])
         rc = tls_client_create(c->options.ca_file, &c->trust, err);
     if (rc) {

@@ -24,6 +24,7 @@ struct http_target {
     struct os_addr addr;
     char authority[256]; /* for the Host header */
     char prefix[256];    /* in front of every path; no slash at its end */
+    const char *api_key; /* sent as x-api-key by requests that bring no credentials of their own; NULL: none; borrowed */
     char host[256];      /* of https: whom the server must prove to be; else "" */
 };
 /* Parse and resolve (may block on the resolver). The port defaults to 80 behind "http://", to 443 behind "https://".
@@ -42,6 +43,7 @@ struct http_client_options {
     uint64_t connect_timeout_ns; /* 0: 5 s */
     uint64_t timeout_ns;         /* of a whole call; 0: 60 s */
     size_t max_body_bytes;       /* of an answer; 0: 256 MiB */
+    const char *api_key;         /* as in http_target */
     const char *ca_file;         /* https: PEM of the authorities to believe; NULL: the system's */
 };
 

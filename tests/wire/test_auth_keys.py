@@ -278,3 +278,21 @@ def wait(condition, seconds=20):
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.05)
+
+
+def test_our_own_clients_bring_a_key(closed, tmp_path):
+    import os
+
+    def run(*arguments, key=None):
+        env = {**os.environ, "INFERD_URL": closed.url, "INFERD_API_KEY": key or ""}
+        return subprocess.run([BINARY, *arguments], capture_output=True, text=True, env=env, timeout=60)
+
+    assert run("models").returncode == 1
+    assert "secret" in run("models", key=closed.k["read"]).stdout
+    assert "secret" not in run("models", key=closed.k["some"]).stdout
+    infer = ("infer", "simple", "--zero", "--shape", "INPUT0=1,16", "--shape", "INPUT1=1,16")
+    assert run(*infer, key=closed.k["read"]).returncode == 1
+    assert run(*infer, key=closed.k["all"]).returncode == 0
+    bench = ("bench", "simple", "--zero", "--shape", "INPUT0=1,16", "--shape", "INPUT1=1,16", "--duration=300ms", "--warmup=0s", "--json", "--quiet")
+    done = run(*bench, key=closed.k["all"])
+    assert done.returncode == 0, done.stderr

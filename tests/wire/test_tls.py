@@ -491,3 +491,18 @@ def test_with_tls_and_keys_others_may_reach_it(models, authority, tmp_path):
         assert not server.records("open_without_tls") and not server.records("open_without_authentication")
         with connect(server, context(authority)) as s:
             assert get(s, headers=["x-api-key: " + secret]).startswith(b"HTTP/1.1 200")
+
+
+def test_our_own_client_verifies(server, authority):
+    from inferd_server import BINARY
+
+    def run(url, ca):
+        env = {**os.environ, "INFERD_URL": url, "INFERD_CA": str(ca) if ca else ""}
+        return subprocess.run([BINARY, "models"], capture_output=True, text=True, env=env, timeout=60)
+
+    good = f"https://localhost:{server.port}"
+    assert "simple" in run(good, authority.ca).stdout
+    stranger = run(good, None)
+    assert stranger.returncode == 1 and "TLS failed" in stranger.stderr
+    wrong_name = run(f"https://127.0.0.1:{server.port}", authority.ca)
+    assert wrong_name.returncode == 1 and "TLS failed" in wrong_name.stderr and "mismatch" in wrong_name.stderr

@@ -83,6 +83,8 @@ static struct http2_stream *on_begin(void *user)
     }
     q->h2->q = q;
     q->h2->wire.arena = &q->arena;
+    q->h2->wire.linger = true;
+    q->rate_since_ns = loop_now_ns(c->w->loop);
     q->h2->reading = true;
     return &q->h2->wire;
 }
@@ -134,6 +136,7 @@ static void on_head(void *user, struct http2_stream *w)
     if (c->state != CONN_OPEN)
         return;
     q->pub.wire_in_bytes = w->head_bytes;
+    w->linger = !w->expect_continue;
     count_served(c);
     if (w->error_status) {
         refuse_head(q, w);
@@ -147,6 +150,7 @@ static void on_head(void *user, struct http2_stream *w)
         refuse(q, status, err.text);
         return;
     }
+    w->linger = !q->pub.on_body;
     if (w->expect_continue)
         http2_continue(http2__session(c), w);
     if (q->pub.on_body)
@@ -174,6 +178,25 @@ static void take_piece(struct req *q, const uint8_t *p, size_t n)
     give_piece(q, slice_borrow(p, n), false);
 }
 
+/* The reply is, or will be, followed by the reset that tells the client to stop. */
+static void stop_lingering(struct req *q)
+{
+    struct http2_stream *w = &q->h2->wire;
+    if (w->linger && w->answered)
+        http2_reset(http2__session(q->conn), w, HTTP2_NO_ERROR, false);
+    w->linger = false;
+}
+
+/* A body behind its reply. Many clients read the reply only when they have sent all of it, so it may come, as long as another request's might. */
+static void discard(struct req *q, struct http2_stream *w, size_t n)
+{
+    q->body_wire_bytes += n;
+    if (w->linger && q->body_wire_bytes <= q->w->limits.max_body_bytes)
+        http2_consume(http2__session(q->conn), w, n);
+    else
+        stop_lingering(q);
+}
+
 static void on_body(void *user, struct http2_stream *w, const uint8_t *p, size_t n)
 {
     struct conn *c = user;
@@ -182,12 +205,14 @@ static void on_body(void *user, struct http2_stream *w, const uint8_t *p, size_t
     if (c->state != CONN_OPEN)
         return;
     q->pub.wire_in_bytes += n;
-    if (q->pub.on_body && q->announced) {
+    if (q->state >= REQ_REPLIED) {
+        discard(q, w, n);
+        return;
+    }
+    if (q->pub.on_body) {
         take_piece(q, p, n);
         return;
     }
-    if (q->state != REQ_READING)
-        return; /* refused: the reset that ends the stream is on its way */
     int status = http__req_body(q, &of(w)->head, (const char *)p, n, &err);
     if (status)
         refuse(q, status, err.text);
@@ -350,7 +375,8 @@ static bool body_is_late(struct req *q, uint64_t now_ns)
 {
     struct h2_stream *s = q->h2;
     bool handler_paces = q->pub.on_body && (q->pub.body_unhurried || s->unconsumed);
-    if (!q->announced || !s->reading || q->state >= REQ_REPLIED)
+    bool lingers = s->wire.answered && s->wire.linger;
+    if (!s->reading || !(lingers || (q->announced && q->state < REQ_REPLIED)))
         return false;
     if (handler_paces) {
         q->rate_since_ns = now_ns;
@@ -365,7 +391,7 @@ bool http2__look_at_stream(struct req *q, uint64_t now_ns)
     struct h2_stream *s = q->h2;
     const struct http_limits *l = &q->w->limits;
     /* what waits is the socket's business while that is full; else the client has closed its window */
-    if (s->begun && !q->conn->blocked && (q->out_bytes || q->state == REQ_REPLIED) &&
+    if (s->begun && !s->wire.answered && !q->conn->blocked && (q->out_bytes || q->state == REQ_REPLIED) &&
         now_ns - s->moved_ns >= l->write_timeout_ns) {
         http__limit(q->w, LIMIT_WRITE_TIMEOUT);
         metric_inc(q->w->server->m.lost);
@@ -375,6 +401,11 @@ bool http2__look_at_stream(struct req *q, uint64_t now_ns)
     if (!body_is_late(q, now_ns))
         return true;
     http__limit(q->w, LIMIT_BODY_TIMEOUT);
+    if (s->wire.answered) {
+        stop_lingering(q);
+        return true;
+    }
+    s->wire.linger = false;
     refuse(q, 408, "the request's body did not arrive in time");
     return false;
 }

@@ -253,8 +253,7 @@ static int on_frame_send(nghttp2_session *session, const nghttp2_frame *frame, v
         return result(http2__spend(h, HTTP2_GLITCH_INDUCED_RESET));
     if (s && (type == NGHTTP2_DATA || type == NGHTTP2_HEADERS) && frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {
         s->answered = s->ours = true;
-        /* the rest of the request is not wanted (RFC 9113, 8.1) */
-        if (nghttp2_session_get_stream_remote_close(session, id) == 0)
+        if (!s->linger && nghttp2_session_get_stream_remote_close(session, id) == 0)
             return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, id, NGHTTP2_NO_ERROR) ? NGHTTP2_ERR_CALLBACK_FAILURE
                                                                                                : 0;
     }

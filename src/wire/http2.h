@@ -80,6 +80,9 @@ struct http2_limits {
 struct http2_stream {
     /* set by the owner in begin */
     struct arena *arena;
+    /* set by the owner at any time: a reply that ends before the request leaves the stream open for the rest of that, which body() still
+     * gets; else the client is told with RST_STREAM NO_ERROR to stop (RFC 9113, 8.1), which some take for a failure of the reply */
+    bool linger;
     /* valid from head on, in the arena */
     struct str method, scheme;
     struct url_target url;
@@ -92,13 +95,14 @@ struct http2_stream {
     int error_status;       /* not 0: to be refused with this: 400, 414, 417, 431, 501 */
     const char *error_text; /* constant, a sentence */
     int32_t id;
+    bool answered; /* the end of the reply was put out */
     /* private */
     uint32_t header_cap;
     struct str path, authority;
     uint64_t head_bytes;
     struct http_header *trailers;
     size_t n_trailers;
-    bool deferred, answered, ours, client_ended;
+    bool deferred, ours, client_ended;
 };
 
 struct http2_events {

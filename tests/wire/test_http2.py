@@ -64,6 +64,16 @@ def test_curl(server):
     assert status == 200 and len(json.loads(body)["id"]) == 3_000_000
 
 
+def test_an_early_refusal_reaches_clients_that_send_first(server):
+    """20 MB to a route that is not there: curl and httpx read the 404 only when all is sent, and take a reset for a failure."""
+    with tempfile.NamedTemporaryFile() as file, httpx.Client(http1=False, http2=True, timeout=60) as client:
+        file.write(b"x" * 20_000_000)
+        file.flush()
+        for _ in range(3):
+            assert curl(server, "/v2/nothing", "--data-binary", "@" + file.name)[0] == 404
+            assert client.post(server.url + "/v2/nothing", content=b"x" * 20_000_000).status_code == 404
+
+
 def test_both_protocols_give_the_same(server):
     """Every route that answers without side effects, and the errors; only what belongs to the connection may differ."""
     ours = ("connection", "date", "keep-alive", "transfer-encoding", "x-request-id")

@@ -374,20 +374,24 @@ static void test_refusals(void **state)
     (void)state;
     struct client c;
     client_open(&c);
-    POST(&c, 1, "/forbidden");
-    client_wait(&c, "RST 1 0\n");
-    assert_non_null(strstr(buf_z(&c.shown), "HEADERS 1 :status=403"));
-    put_head(&c.in, 3, "POST", "/small", "content-length=11", false);
-    client_wait(&c, "HEADERS 3 :status=413");
-    POST(&c, 5, "/small");
-    put_data(&c.in, 5, "hello world", true);
-    client_wait(&c, "HEADERS 5 :status=413");
-    GET(&c, 7, "/a#b");
-    client_wait(&c, "HEADERS 7 :status=400");
+    POST(&c, 1, "/forbidden"); /* answered before the body, which may still come: many clients read when they have sent */
+    client_wait(&c, "HEADERS 1 :status=403");
+    put_data(&c.in, 1, "the rest", false);
+    put_data(&c.in, 1, " of it", true);
+    put_head(&c.in, 11, "POST", "/forbidden", "expect=100-continue", false); /* this body will not */
+    client_wait(&c, "RST 11 0\n");
+    assert_null(strstr(buf_z(&c.shown), "RST 1 "));
+    put_head(&c.in, 13, "POST", "/small", "content-length=11", false);
+    client_wait(&c, "HEADERS 13 :status=413");
+    POST(&c, 15, "/small");
+    put_data(&c.in, 15, "hello world", true);
+    client_wait(&c, "HEADERS 15 :status=413");
+    GET(&c, 17, "/a#b");
+    client_wait(&c, "HEADERS 17 :status=400");
     client_wait(&c, "\"known\":0,\"status\":400}");
-    POST(&c, 9, "/hi");
-    put_data(&c.in, 9, "x", true);
-    client_wait(&c, "DATA 9 end 2 hi\n");
+    POST(&c, 19, "/hi");
+    put_data(&c.in, 19, "x", true);
+    client_wait(&c, "DATA 19 end 2 hi\n");
     assert_int_equal(counter(metrics, "inferd_http_limit_total{listener=\"test\",limit=\"body\"} "), 2);
     assert_int_equal(counter(metrics, "inferd_http_malformed_total{listener=\"test\"} "), 1);
     client_close(&c);
@@ -442,6 +446,38 @@ static void test_deadlines(void **state)
     client_wait_end(&c);
     assert_non_null(strstr(buf_z(&c.shown), "GOAWAY 0 1 11\n"));
     assert_int_equal(counter(metrics, "inferd_http_limit_total{listener=\"test\",limit=\"header_time\"} "), 1);
+    client_close(&c);
+}
+
+/* A body behind its reply is taken for as long and as far as another would be. */
+static void test_lingering(void **state)
+{
+    (void)state;
+    static char part[16000];
+    struct http_limits l = defaults();
+    l.body_timeout_ns = 200 * MS;
+    l.min_body_rate = 0;
+    l.max_body_bytes = 100000;
+    start(&l);
+    struct client c;
+    client_open(&c);
+    POST(&c, 1, "/forbidden");
+    client_wait(&c, "HEADERS 1 :status=403");
+    assert_null(strstr(buf_z(&c.shown), "RST"));
+    client_wait(&c, "RST 1 0\n"); /* the time is up */
+    POST(&c, 3, "/forbidden");
+    for (int i = 0; i < 6; i++)
+        put_frame(&c.in, F_DATA, 0, 3, part, sizeof part);
+    client_wait(&c, "HEADERS 3 :status=403");
+    put_frame(&c.in, F_PING, 0, 0, "12345678", 8);
+    client_wait(&c, "PING 0 ack");
+    assert_null(strstr(buf_z(&c.shown), "RST 3"));
+    put_frame(&c.in, F_DATA, 0, 3, part, sizeof part); /* 112,000 bytes */
+    put_frame(&c.in, F_DATA, 0, 3, part, sizeof part);
+    client_wait(&c, "RST 3 0\n");
+    GET(&c, 5, "/hi");
+    client_wait(&c, "DATA 5 end 2 hi\n");
+    assert_int_equal(counter(metrics, "inferd_http2_glitches_total{listener=\"test\",class=\"induced_reset\"} "), 0);
     client_close(&c);
 }
 
@@ -587,6 +623,7 @@ int main(void)
         SERVED(test_refusals),
         SERVED(test_compressed_body),
         OWN(test_deadlines),
+        OWN(test_lingering),
         OWN(test_idle),
         OWN(test_max_requests),
         OWN(test_glitches),

@@ -1,5 +1,5 @@
 /* test_engine_spec.c: speculation changes the speed only: the same requests, greedy and sampled, with penalties, stop strings, several choices,
- * adapters, in a pool that is too small, give the same tokens, text and log-probabilities with guesses from lookup, from a draft model that
+ * grammars, adapters, in a pool that is too small, give the same tokens, text and log-probabilities with guesses from lookup, from a draft model that
  * is the target itself (nearly always right), from one that is right now and then, and without any. */
 #include <unistd.h>
 
@@ -35,6 +35,12 @@ static struct token_request request_of(uint32_t i, int32_t prompt[80], struct an
         r.params.n_stop = 2;
     }
     r.params.min_tok = i % 6 == 5 ? 20 : 0;
+    if (i % 8 >= 6) { /* constrained: a guess that the grammar forbids is wrong */
+        r.params.ignore_eos = false;
+        r.params.min_tok = 0;
+        r.params.grammar_kind = i % 8 == 6 ? STR("regex") : STR("json");
+        r.params.grammar = i % 8 == 6 ? STR("(the cat |a dog |[0-9]{3} ){4,30}") : (struct str){0};
+    }
     if (adapter && i % 3)
         r.adapter = i % 3 == 1 ? STR("a") : STR("b");
     return r;

@@ -457,9 +457,15 @@ const struct step_plan *step_next(struct step *s)
 /* ---- after the step ---- */
 
 /* An average over about eight observations. */
-static void learn_one(double *to, double v)
+static void learn_prompt(double *to, double v)
 {
     *to += *to > 0 ? (v - *to) / 8 : v;
+}
+
+/* Quick to fall and slow to rise: a step that the machine held up must not pass for what decodes cost, or prompts would be given as much. */
+static void learn_decode(double *to, double v)
+{
+    *to += *to <= 0 ? v : v < *to ? (v - *to) / 2 : (v < 2 * *to ? v - *to : *to) / 16;
 }
 
 static void learn(struct step *s, uint64_t step_ns)
@@ -467,12 +473,12 @@ static void learn(struct step *s, uint64_t step_ns)
     uint32_t prompt = s->plan.n_tok - s->plan.n_decode - s->plan.n_draft, i = bucket_of(s->plan.n_decode);
     double t = (double)step_ns, decode = s->plan.n_decode ? s->decodes[i].ns : 0;
     if (!prompt) {
-        learn_one(&s->decodes[i].ns, t);
+        learn_decode(&s->decodes[i].ns, t);
         s->decodes[i].mixed = 0;
         return;
     }
     s->decodes[i].mixed++;
-    learn_one(&s->prompt_tok_ns, (t > decode * 1.1 ? t - decode : t / 10) / prompt);
+    learn_prompt(&s->prompt_tok_ns, (t > decode * 1.1 ? t - decode : t / 10) / prompt);
 }
 
 static void seal_full_blocks(struct step *s, struct step_seq *seq)

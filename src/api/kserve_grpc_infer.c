@@ -33,6 +33,7 @@ struct grpc_infer {
     struct grpc_call *g;
     struct grpc_message message; /* as received */
     struct slice plain;          /* its own reference; what it was compressed from */
+    struct str model;            /* as the message names it, where it lies */
     enum edge_verdict verdict;   /* about the model */
     struct slice *slices;        /* the reply: [n] */
     size_t n;
@@ -71,6 +72,7 @@ static int decode(struct infer_call *c, struct error *err)
     if (rc == 0)
         rc = infer_proto_decode(message, c->arena, NULL, &m, err);
     c->in = m.request; /* the id at least, for the reply */
+    q->model = m.model_name;
     if (rc == 0)
         rc = authorise(q, &m, err);
     if (rc == 0)
@@ -316,6 +318,16 @@ static void flush(struct infer_stream *is)
         api__grpc_stream_finish(&is->s, STATUS_OK, "");
 }
 
+/* A stream's first model stands for it in the access log. */
+static void note_model(struct http_request *r, struct str model)
+{
+    if (r->log_model.n || !str_is_model_name(model))
+        return;
+    const char *copy = arena_strdup(r->arena, model);
+    if (copy)
+        r->log_model = (struct str){copy, model.n};
+}
+
 /* A call is over: its answer waits for its turn, or nobody wants it any more. */
 static void finish_call(struct stream_call *sc)
 {
@@ -325,6 +337,7 @@ static void finish_call(struct stream_call *sc)
     sc->done = true;
     if (sc->q.verdict > EDGE_ALLOWED)
         sc->q.base.call->verdict = sc->q.verdict;
+    note_model(r, sc->q.model);
     if (is->s.over) {
         take_off(sc);
         free_call(sc);

@@ -378,13 +378,19 @@ def test_counted_and_logged_as_grpc(repository, tmp_path):
                 c.infer("nothing", triton_inputs(INPUT0=A), headers={"x-request-id": "r-2"})
             with pytest.raises(InferenceServerException):
                 c.get_log_settings()
+            done = []
+            c.start_stream(lambda result, error: done.append(error), headers={"x-request-id": "r-3"})
+            c.async_stream_infer("simple", triton_inputs(INPUT0=A, INPUT1=A))
+            c.stop_stream()
+            assert done == [None]
         count = lambda route, code: server.metric("inferd_api_requests_total", protocol="grpc", route=route, code=code)
         wait_until(lambda: count("grpc_model_infer", "0") == 1 and count("grpc_model_infer", "5") == 1 and count("grpc_none", "12") == 1)
-        assert server.metric("inferd_requests_total", model="simple", protocol="grpc", status="ok") == 1
-        wait_until(lambda: log.exists() and log.read_text().count("\n") >= 3, what="three lines")
+        assert server.metric("inferd_requests_total", model="simple", protocol="grpc", status="ok") == 2
+        wait_until(lambda: log.exists() and log.read_text().count("\n") >= 4, what="four lines")
     lines = {l.get("id"): l for l in map(json.loads, log.read_text().splitlines()) if l["protocol"] == "grpc"}
-    assert len(lines) == 3
-    ok, bad = lines["r-1"], lines["r-2"]
+    assert len(lines) == 4
+    ok, bad, stream = lines["r-1"], lines["r-2"], lines["r-3"]
+    assert (stream["path"], stream["status"], stream["model"]) == ("/inference.GRPCInferenceService/ModelStreamInfer", 200, "simple")
     assert (ok["path"], ok["status"], ok["model"], ok["version"]) == ("/inference.GRPCInferenceService/ModelInfer", 200, "simple", "1")
     assert bad["status"] == 404 and bad["error"] == "not_found"
 

@@ -5,10 +5,11 @@
 #include "base/size.h"
 #include "text/grammar_priv.h"
 
-#define MASK_BYTES_MAX   ((size_t)4 << 20) /* of all masks of a grammar */
-#define WALK_WORK_MAX    1000000u          /* closure visits of one mask: some 15 ms */
-#define WALK_CONFIGS_MAX (1u << 17)
-#define SEARCH_NODES_MAX 2000000u /* trie nodes looked at for the shortest text: some 10 ms */
+#define MASK_BYTES_MAX     ((size_t)4 << 20) /* of all masks of a grammar */
+#define WALK_WORK_MAX      1000000u          /* closure visits of one mask: some 15 ms */
+#define WALK_CONFIGS_MAX   (1u << 17)
+#define SEARCH_NODES_MAX   1000000u /* trie nodes looked at for the shortest text: some 5 ms */
+#define SEARCH_CONFIGS_MAX 8192u    /* likewise configs known by then */
 
 /* ---- plain text ---- */
 
@@ -217,7 +218,7 @@ static void expand(struct grammar *g, struct search *s, uint32_t config)
         g->path[node->depth] = next;
         if (node->token != TOKEN_NONE)
             s->gave_up = !add_found(s, r, next);
-        s->gave_up |= s->looked > SEARCH_NODES_MAX || r->work > work_end || r->n_configs > WALK_CONFIGS_MAX / 4;
+        s->gave_up |= s->looked > SEARCH_NODES_MAX || r->work > work_end || r->n_configs > SEARCH_CONFIGS_MAX;
         i++;
     }
 }

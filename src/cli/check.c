@@ -2,6 +2,7 @@
 #include "base/size.h"
 #include "cli/commands.h"
 #include "cli/config_args.h"
+#include "cli/edge_check.h"
 #include "cli/from_config.h"
 #include "obs/log_sink.h"
 
@@ -51,7 +52,10 @@ static int run(const struct cli_command *self, int argc, char **argv)
     else if (log_sink_create(&log, &sink, &err) < 0)
         code = cli_fail("%s", err.text);
     else {
-        code = check_models(&c, log_sink_logger(sink));
+        if (cli_edge_check(&c, log_sink_logger(sink), &err) < 0)
+            code = cli_refuse("%s", err.text);
+        else
+            code = check_models(&c, log_sink_logger(sink));
         log_sink_destroy(sink);
     }
     config_release(&c);
@@ -62,7 +66,8 @@ const struct cli_command command_check = {
     .name = "check",
     .arguments = "[REPOSITORY|MODEL]...",
     .summary = "Say what would be served, and each model's contract and policy, or what is wrong.",
-    .details = "Reads the configuration and loads each model as `serve` would, but serves nothing. Exit code 1 when a\n"
+    .details = "Reads the configuration, the files of keys, quotas and certificates that it names, and loads each\n"
+               "model as `serve` would, but serves nothing. Exit code 1 when a\n"
                "model would not be served, 2 when the configuration is wrong.",
     .run = run,
 };

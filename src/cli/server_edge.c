@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "base/status.h"
+#include "cli/edge_check.h"
 #include "cli/server_priv.h"
-#include "edge/client.h"
 #include "edge/edge.h"
 #include "edge/jwt.h"
 #include "edge/keys.h"
@@ -102,21 +102,10 @@ static int start_audit(struct server *s, struct error *err)
 
 static int start_tls(struct server *s, struct error *err)
 {
-    const struct config *c = s->first_config;
-    const struct tls_options o = {
-        .certificates = c->tls.certificates.v,
-        .n = c->tls.certificates.n,
-        .keys = c->tls.keys.v,
-        .n_keys = c->tls.keys.n,
-        .h2 = true,
-        .only_13 = c->tls.min_version == CONFIG_TLS_13,
-        .client_ca = c->tls.client_ca[0] ? c->tls.client_ca : NULL,
-        .crl = c->tls.crl[0] ? c->tls.crl : NULL,
-        .client_auth = (enum tls_client_auth)c->tls.client_auth,
-        .ticket_rotation_ns = c->tls.ticket_rotation,
-        .metrics = s->metrics,
-        .log = s->log,
-    };
+    struct tls_options o;
+    cli_tls_options(s->first_config, &o);
+    o.metrics = s->metrics;
+    o.log = s->log;
     int rc = o.n ? tls_context_create(&o, &s->tls, err) : 0;
     return rc < 0 ? error_prefix(err, "tls") : 0;
 }
@@ -155,14 +144,7 @@ static int read_client_rules(struct server *s, struct error *err)
     s->proxies = calloc(c->proxy.trusted.n + 1, sizeof *s->proxies);
     if (!s->proxies)
         return error_set(err, STATUS_NOMEM, "out of memory while starting");
-    for (size_t i = 0; i < c->proxy.trusted.n; i++)
-        if (network_parse(str_of(c->proxy.trusted.v[i]), &s->proxies[i], err) < 0)
-            return error_prefix(err, "proxy.trusted");
-    for (size_t i = 0; i < c->cors.origins.n; i++)
-        if (!cors_origin_valid(str_of(c->cors.origins.v[i])))
-            return error_set(err, STATUS_INVALID, "cors.origins: \"%s\" is no origin; give https://HOST, https://*.DOMAIN or *",
-                             c->cors.origins.v[i]);
-    return 0;
+    return cli_client_rules(c, s->proxies, err);
 }
 
 int server__start_edge(struct server *s, struct error *err)

@@ -252,6 +252,27 @@ def test_unusable_key_file_stops_the_start(repository):
     assert done.returncode == 1 and "lives" in done.stderr
 
 
+def test_check_reads_the_files_of_the_edge(repository, tmp_path):
+    write_fake(repository, "simple", SIMPLE)
+    keys, quotas, jwks = tmp_path / "keys", tmp_path / "quotas", tmp_path / "jwks"
+
+    def check(*flags):
+        return subprocess.run([BINARY, "check", str(repository), *flags], capture_output=True, text=True, timeout=60)
+
+    make(keys, "a")
+    quotas.write_text("policies: [{name: a, concurrent: 1}]")
+    good = check(f"--auth.keys_file={keys}", f"--quota.file={quotas}", "--proxy.trusted=10.0.0.0/8", "--jwt.keys=https://nobody.test/jwks",
+                 "--jwt.issuer=x", "--jwt.audience=y")
+    assert good.returncode == 0, good.stderr
+    for file, text, flags in ((keys, "{", [f"--auth.keys_file={keys}"]), (quotas, "x: 1", [f"--quota.file={quotas}"]),
+                              (jwks, "{}", [f"--jwt.keys={jwks}", "--jwt.issuer=x", "--jwt.audience=y"]),
+                              (None, None, ["--tls.certificates=/nowhere"]), (None, None, ["--proxy.trusted=10.0.0.0/99"])):
+        if file:
+            file.write_text(text)
+        bad = check(*flags)
+        assert bad.returncode == 2 and flags[0].split("=")[0].strip("-").split(".")[0] in bad.stderr, bad.stderr
+
+
 def test_open_probes_can_be_closed(repository):
     write_fake(repository, "simple", SIMPLE)
     file = repository.parent / "keys"

@@ -17,7 +17,7 @@ import requests
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("INFERD_BINARY", str(ROOT / "build/debug/inferd"))
 START_SECONDS = 60
-STOP_SECONDS = 120 if os.environ.get("INFERD_BUILD") in ("asan", "tsan", "ubsan") else 30  # hundreds of real models are unloaded slowly there
+STOP_SECONDS = 180 if os.environ.get("INFERD_BUILD") in ("asan", "tsan", "ubsan") else 90  # hundreds of real models are unloaded slowly there
 
 SIMPLE = """
 input   = INPUT0 INT32 [-1,16]

@@ -16,6 +16,8 @@
 #include "base/status.h"
 #include "model/registry.h"
 
+#define OWN_ARENA_BYTES 4096
+
 /* Drop what the call holds. Outputs may go out as slices of the engine's buffers, so the version must stay until the last byte is
  * written: its reference passes to the request's call, which drops it on completion. A call that shares its request with others
  * has copied its answer. */
@@ -35,14 +37,25 @@ static void release(struct infer_call *c)
     infer_release(&c->inf);
 }
 
+/* The protocol's arena is in use again. What the pool's calls took their memory from is the caller's, to be released last. */
+static struct arena take_own_arena(struct infer_call *c)
+{
+    struct arena own = c->own;
+    c->own = (struct arena){0};
+    c->arena = c->given ? c->given : c->arena;
+    return own;
+}
+
 static void fail(struct infer_call *c, int status, const struct error *err)
 {
+    struct arena own = take_own_arena(c);
     uint32_t retry_s = api__retry_after_s(status, c->version);
     if (c->version)
         model_version_record(c->version, c->protocol->label, status, &c->inf.times);
     c->call->status = status;
     release(c);
     c->protocol->fail(c, status, err->text, retry_s);
+    arena_release(&own);
 }
 
 static void fail_gone(struct infer_call *c)
@@ -74,6 +87,11 @@ static bool give_to_pool(struct infer_call *c, void (*run)(struct work *w), enum
     struct api *a = c->call->api;
     list_init(&c->work.link);
     c->work.run = run;
+    if (!c->given) {
+        c->given = c->arena;
+        arena_init(&c->own, OWN_ARENA_BYTES, c->given->limit_bytes);
+        c->arena = &c->own;
+    }
     if (!work_pool_add(a->pool, &c->work))
         return false;
     c->where = INFER_IN_POOL;
@@ -92,8 +110,10 @@ static void finish_encoded(struct infer_call *c, int rc, const struct error *err
     }
     c->inf.times.encoded_ns = loop_update_now(c->request->loop);
     model_version_record(c->version, c->protocol->label, STATUS_OK, &c->inf.times);
+    struct arena own = take_own_arena(c);
     release(c);
     c->protocol->reply(c);
+    arena_release(&own);
 }
 
 static void encoded(struct loop_task *t)

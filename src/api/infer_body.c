@@ -65,8 +65,7 @@ static int decode_raw(struct infer_call *c, struct slice body, struct error *err
     struct str accept = http_header_get(c->request, "accept");
     http_infer_of(c)->raw_json = str_ieqz(accept, "application/json");
     bool batched = model_version_max_batch(c->version) > 0;
-    return infer_json_raw(k->inputs[0].name, k->inputs[0].dtype, &k->inputs[0].shape, batched, body, c->request->arena, &c->in,
-                          err);
+    return infer_json_raw(k->inputs[0].name, k->inputs[0].dtype, &k->inputs[0].shape, batched, body, c->arena, &c->in, err);
 }
 
 static int decode(struct infer_call *c, struct error *err)
@@ -80,7 +79,7 @@ static int decode(struct infer_call *c, struct error *err)
     if (rc == 0)
         rc = infer_json_split(header, r->body, &json, &tail, err);
     if (rc == 0)
-        rc = header.p && !json.n ? decode_raw(c, tail, err) : infer_json_decode(json, tail, r->arena, NULL, &c->in, err);
+        rc = header.p && !json.n ? decode_raw(c, tail, err) : infer_json_decode(json, tail, c->arena, NULL, &c->in, err);
     if (rc == 0)
         rc = api__infer_bind(c, err);
     return rc;

@@ -38,7 +38,7 @@ struct infer_call {
     const struct infer_protocol *protocol;
     struct http_request *request;
     struct api_call *call;
-    struct arena *arena; /* lives until reply or fail */
+    struct arena *arena; /* lives until reply or fail; decode and encode take their memory from it, whichever it is then */
     struct model_version
         *version; /* own reference: the reply needs contract and names, and the engine's bytes, to the end. Before
                                       the start, or by decode */
@@ -53,6 +53,10 @@ struct infer_call {
     struct loop_task task;
     struct api_turn *turn; /* of the request's loop */
     struct work work;
+    struct arena
+        own; /* what `arena` points to from the first time in the pool on: the given one is the I/O thread's, who also uses
+                            it then (net probes a half-closed client) */
+    struct arena *given;        /* the protocol's; NULL while it is in use */
     struct loop_timer deadline; /* for a body that waits to be decoded */
     int work_status;
     struct error work_error;

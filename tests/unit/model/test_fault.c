@@ -106,9 +106,13 @@ static void never_returns(void **state)
 
 #define WARM "max_batch_size: 1\nmodel_warmup:\n  - name: w\n    batch_size: 1\n"
 
-static bool nothing_left(void *r)
+static bool nothing_left(void *arg)
 {
-    return ((struct registry *)r)->alive == 0;
+    struct registry *r = arg;
+    os_mutex_lock(&r->lock);
+    bool none = r->alive == 0;
+    os_mutex_unlock(&r->lock);
+    return none;
 }
 
 /* A warm-up that doesn't return: the load fails when its time is over, the only loader goes on to other models, and what the engine

@@ -46,7 +46,7 @@ static bool add_call(struct openai_answer *a, const struct openai_format *f, str
         return false;
     a->call = grown;
     struct openai_call *k = &a->call[a->n_calls];
-    *k = (struct openai_call){.name = {strndup(name.p, name.n), name.n}};
+    *k = (struct openai_call){.name = {str_dup(name), name.n}};
     make_id(k, f->calls);
     a->n_calls += k->name.p != NULL;
     return k->name.p != NULL;

@@ -100,7 +100,7 @@ static struct item *add_item(struct responses *s, enum item_kind kind, struct st
     snprintf(it->id, sizeof it->id, "%s%016llx", prefixes[kind], (unsigned long long)os_random_u64());
     snprintf(it->call_id, sizeof it->call_id, "call_%016llx", (unsigned long long)os_random_u64());
     if (kind == ITEM_CALL)
-        it->name = (struct str){strndup(name.p, name.n), name.n};
+        it->name = (struct str){str_dup(name), name.n};
     if (kind == ITEM_CALL && !it->name.p)
         return NULL;
     s->n_items++;

@@ -49,6 +49,17 @@ size_t str_utf8_at(struct str s, size_t at)
     return n;
 }
 
+char *str_dup(struct str s)
+{
+    char *copy = malloc(s.n + 1);
+    if (!copy)
+        return NULL;
+    if (s.n)
+        memcpy(copy, s.p, s.n);
+    copy[s.n] = 0;
+    return copy;
+}
+
 struct str str_trim(struct str s)
 {
     while (s.n && (s.p[0] == ' ' || s.p[0] == '\t'))

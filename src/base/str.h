@@ -41,6 +41,9 @@ bool str_ends(struct str s, struct str suffix);
  * forms, nothing past U+10FFFF). */
 size_t str_utf8_at(struct str s, size_t at);
 
+/* A NUL-terminated copy that the caller frees; NULL: out of memory. */
+char *str_dup(struct str s);
+
 /* Drop leading and trailing spaces and tabs. */
 struct str str_trim(struct str s);
 

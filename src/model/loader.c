@@ -514,7 +514,7 @@ static int begin(struct registry *r, struct str model, bool load, struct str con
                          e->unloading ? "unloaded" : "loaded or unloaded");
     if (r->stopping)
         return error_set(err, STATUS_UNAVAILABLE, "the server is shutting down");
-    e->inline_config = config.n ? strndup(config.p, config.n) : NULL;
+    e->inline_config = config.n ? str_dup(config) : NULL;
     if (config.n && !e->inline_config)
         return error_set(err, STATUS_NOMEM, "no memory to load model \"%.*s\"", STR_ARG(model));
     e->busy = true;

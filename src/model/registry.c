@@ -35,7 +35,7 @@ struct entry *registry__entry(struct registry *r, struct str name, bool make)
     e = calloc(1, sizeof *e);
     if (!e)
         return NULL;
-    e->name = strndup(name.p, name.n);
+    e->name = str_dup(name);
     if (!e->name || map_put(&r->by_name, str_of(e->name), e)) {
         free(e->name);
         free(e);
@@ -63,7 +63,7 @@ struct entry_version *registry__entry_version(struct entry *e, struct str name, 
         }
     }
     struct entry_version *ev = make ? calloc(1, sizeof *ev) : NULL;
-    if (!ev || !(ev->name = strndup(name.p, name.n))) {
+    if (!ev || !(ev->name = str_dup(name))) {
         free(ev);
         return NULL;
     }

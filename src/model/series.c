@@ -109,8 +109,8 @@ static struct series *make(struct series_table *t, struct str model, struct str 
         return NULL;
     s->refs = 1;
     s->metrics = t->metrics;
-    s->model = strndup(model.p, model.n);
-    s->version = strndup(version.p, version.n);
+    s->model = str_dup(model);
+    s->version = str_dup(version);
     if (!s->model || !s->version) {
         destroy(s);
         return NULL;

@@ -191,7 +191,7 @@ static struct upstream *upstream_new(struct pool *p, const struct upstream_optio
     if (!u)
         return NULL;
     u->pool = p;
-    u->name = strndup(o->name.p, o->name.n);
+    u->name = str_dup(o->name);
     u->prefix = p->o.policy == BALANCE_LLM ? prefix_set_create(PREFIX_BLOCKS_SET) : NULL;
     if (!u->name || (p->o.policy == BALANCE_LLM && !u->prefix)) {
         upstream_free(u);

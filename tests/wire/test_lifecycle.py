@@ -376,9 +376,9 @@ def test_load_without_free_descriptors_is_503_and_changes_nothing(repository):
     with Server(repository, args=args) as server, requests.Session() as session:
         load = lambda model: session.post(f"{server.url}/v2/repository/models/{model}/load", timeout=30)
         assert session.get(server.url + "/v2/health/live").status_code == 200  # this connection is open before descriptors run out
-        fds = os.listdir(f"/proc/{server.process.pid}/fd")
+        fds = set(map(int, os.listdir(f"/proc/{server.process.pid}/fd")))
         soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
-        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (max(map(int, fds)) + 1, hard))
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (min(set(range(max(fds) + 2)) - fds), hard))  # the next would be this one
         for model in "second", "first", "absent":
             refused = load(model)
             assert refused.status_code == 503 and "descriptors" in refused.json()["error"], refused.text

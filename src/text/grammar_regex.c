@@ -56,8 +56,9 @@ static bool class_escape(struct regex *x, int c, struct gset *s)
     case 'S':
         add_all(x, s, space, COUNT_OF(space), c == 'S');
         return true;
+    default:
+        return false;
     }
-    return false;
 }
 
 /* Behind \u: HHHH, a pair of surrogates, or {H…}. */

@@ -83,6 +83,18 @@ build_ahead() {
     AHEAD_PID=$!
 }
 
+# The checks take minutes of clang-tidy: they run beside the last wire tests, at the lowest priority.
+lint_ahead() {
+    [ "$LINT" = 1 ] || return 0
+    . tools/dev.d/lint.sh
+    (
+        renice -n 19 -p "$BASHPID" >/dev/null 2>&1 || true
+        lint_all "$RESULTS/lint.xml" >"$LOGS/lint.log" 2>&1 || true
+    ) &
+    LINT_PID=$!
+    LINT=0
+}
+
 # built PRESET: built ahead, or now.
 built() {
     if [ "$AHEAD" = "$1" ]; then
@@ -107,16 +119,17 @@ test_preset() {
     set_layout "$preset"
     [ "$KIND" = wire ] || [ "$SOAK" = 1 ] || run_unit "$preset"
     build_ahead "$next"
+    [ -n "$next" ] || lint_ahead
     [ "$KIND" = unit ] || run_wire "$preset" "$markers"
 }
 
 cmd_test() {
-    local presets=() lint=0 i filters=()
-    KIND=all SOAK=0
+    local presets=() i filters=()
+    KIND=all SOAK=0 LINT=0 LINT_PID=
     while [ $# -gt 0 ]; do
         case $1 in
         --asan | --tsan | --ubsan | --debug | --release) presets+=("${1#--}") ;;
-        --lint) lint=1 ;;
+        --lint) LINT=1 ;;
         --unit | --wire) KIND=${1#--} ;;
         --soak) SOAK=1 ;;
         -*) die "test has no option '$1'; ./dev help lists them" ;;
@@ -128,16 +141,17 @@ cmd_test() {
     FILTER_CTEST=$(IFS='|' && printf '%s' "${filters[*]}")
     FILTER_PYTEST=$(printf '%s' "${filters[*]}" | sed 's/ / or /g')
     prepare test
-    [ $lint = 0 ] || prepare lint
+    [ $LINT = 0 ] || prepare lint
     rm -rf "$RESULTS"
     mkdir -p "$RESULTS" "$LOGS"
     sanitizer_environment
     AHEAD=
     for i in "${!presets[@]}"; do test_preset "${presets[i]}" "${presets[i + 1]:-}"; done
     [ "$KIND" = unit ] || [ $SOAK = 1 ] || run_tools
-    if [ $lint = 1 ]; then
-        . tools/dev.d/lint.sh
-        lint_all "$RESULTS/lint.xml" || true
+    lint_ahead # if no preset was built
+    if [ -n "$LINT_PID" ]; then
+        wait "$LINT_PID" || true
+        cat "$LOGS/lint.log"
     fi
     "$VENV/bin/python" tools/test_summary.py "$RESULTS"
 }

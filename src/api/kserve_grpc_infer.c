@@ -3,7 +3,8 @@
  * Both are calls in the sense of infer.c. A unary call is one with its request: it is decoded where it lies, and its answer is made
  * around the engine's buffers. In a stream each message is a call of its own, with an arena of its own, and its answer is copied, since a
  * stream may outlive the versions that answered it. Calls run side by side, up to STREAM_CALLS of them, and are answered in the order
- * of their requests, as Triton does for models with one answer to a request.
+ * of their requests, as Triton does for models with one answer to a request. Answers that a slow reader keeps waiting are held, so no more
+ * calls run than STREAM_ANSWER_BYTES has room for answers of the largest size so far, and few before the first has told its size.
  *
  * A call that fails inside a stream is a message with error_message and the request's id; the stream goes on. With the metadata
  * triton_grpc_error: true, it ends the stream with its status instead. */
@@ -17,6 +18,8 @@
 #include "tensor/infer_proto.h"
 
 #define STREAM_CALLS         64
+#define STREAM_FIRST_CALLS   8 /* until an answer has told its size */
+#define STREAM_ANSWER_BYTES  (64u << 20)
 #define STREAM_PACKED_CALLS  4 /* of those, with a compressed request, which may take much more than what was charged for it */
 #define STREAM_ARENA_BYTES   (1u << 20)
 #define STREAM_ARENA_FIRST   4096u
@@ -257,7 +260,8 @@ struct infer_stream {
     struct grpc_stream s;
     struct list calls; /* in the order of their requests */
     size_t n_calls, n_packed;
-    bool errors_end_it; /* triton_grpc_error */
+    size_t answer_bytes; /* of the largest so far; 0: none yet */
+    bool errors_end_it;  /* triton_grpc_error */
     bool begun;
 };
 
@@ -335,6 +339,7 @@ static void finish_call(struct stream_call *sc)
     struct http_request *r = is->s.g->request;
     http_hold(r);
     sc->done = true;
+    is->answer_bytes = MAX_OF(is->answer_bytes, MAX_OF(sc->frame.n, (size_t)1));
     if (sc->q.verdict > EDGE_ALLOWED)
         sc->q.base.call->verdict = sc->q.verdict;
     note_model(r, sc->q.model);
@@ -440,7 +445,8 @@ static int on_message(struct grpc_stream *s, struct grpc_message *m, struct erro
 static bool is_busy(const struct grpc_stream *s)
 {
     const struct infer_stream *is = infer_stream_of(s);
-    return is->n_calls >= STREAM_CALLS || is->n_packed >= STREAM_PACKED_CALLS || !s->writable;
+    size_t most = is->answer_bytes ? MAX_OF(STREAM_ANSWER_BYTES / is->answer_bytes, (size_t)1) : STREAM_FIRST_CALLS;
+    return is->n_calls >= MIN_OF(most, (size_t)STREAM_CALLS) || is->n_packed >= STREAM_PACKED_CALLS || !s->writable;
 }
 
 static void on_input_end(struct grpc_stream *s)

@@ -66,6 +66,7 @@ void answer__take(struct forward *f, struct str part)
     if (!http_stream_write(f->r, piece) && f->conn) {
         f->blocked = true;
         http_channel_pause(&f->conn->channel, true);
+        forward__arm(f, UINT64_MAX); /* it is the client that is slow: net's write timeout watches it */
     }
 }
 

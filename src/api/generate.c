@@ -383,7 +383,8 @@ static void reply_whole(struct gen_call *c)
     struct http_request *r = c->request;
     struct slice body;
     struct http_header id = {STR("x-request-id"), r->request_id};
-    c->protocol->end(c);
+    if (!c->protocol->only_prepare)
+        c->protocol->end(c);
     body = slice_take(&c->out);
     record(c, body.p ? STATUS_OK : STATUS_NOMEM);
     release(c);

@@ -71,7 +71,7 @@ struct gen_protocol {
     void (*release)(struct gen_call *c);                            /* (optional) */
     const char *stream_type;                                        /* content type of a stream */
     const char *prompt_field;                                       /* what the body calls it: "messages", "prompt" */
-    bool only_prepare;                                              /* nothing is submitted; prepare writes the body */
+    bool only_prepare; /* nothing is submitted; prepare writes the body, and it is all */
 };
 
 struct gen_times {

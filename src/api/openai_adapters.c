@@ -167,29 +167,14 @@ static int prepare_unload(struct gen_call *c, struct error *err)
     return rc;
 }
 
-static void no_event(struct gen_call *c, const struct gen_event *ev)
-{
-    (void)c, (void)ev;
-}
-static void no_end(struct gen_call *c)
-{
-    (void)c;
-}
-static void no_fail(struct gen_call *c, int status, const char *text)
-{
-    (void)c, (void)status, (void)text;
-}
-
 void api__adapter_load(struct api *a, struct http_request *r, struct api_call *call)
 {
-    static const struct gen_protocol p = {
-        .prepare = prepare_load, .event = no_event, .end = no_end, .fail = no_fail, .only_prepare = true};
+    static const struct gen_protocol p = {.prepare = prepare_load, .only_prepare = true};
     generate__start(a, r, call, &p);
 }
 
 void api__adapter_unload(struct api *a, struct http_request *r, struct api_call *call)
 {
-    static const struct gen_protocol p = {
-        .prepare = prepare_unload, .event = no_event, .end = no_end, .fail = no_fail, .only_prepare = true};
+    static const struct gen_protocol p = {.prepare = prepare_unload, .only_prepare = true};
     generate__start(a, r, call, &p);
 }

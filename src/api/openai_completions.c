@@ -61,24 +61,6 @@ static int take_prompt(struct gen_call *c, yyjson_val *v, size_t index, struct e
                            json_type_name(v));
 }
 
-static int take_prompts(struct gen_call *c, struct error *err)
-{
-    yyjson_val *v = NULL, *e;
-    int rc = generate__fault(c, json_get_any(c->doc.root, "prompt", JSON_REQUIRED, &v, NULL, err), "prompt", NULL);
-    bool list = yyjson_is_arr(v) && !yyjson_is_num(yyjson_arr_get_first(v));
-    size_t i, n = list ? yyjson_arr_size(v) : 1;
-    if (rc == 0)
-        rc = generate__fault(c, generate__prompts(c, n, err), "prompt", NULL);
-    if (rc == 0 && !list)
-        return take_prompt(c, v, 0, err);
-    yyjson_arr_foreach(v, i, n, e)
-    {
-        if (rc == 0)
-            rc = take_prompt(c, e, i, err);
-    }
-    return rc;
-}
-
 static int check_options(struct gen_call *c, struct completions *s, struct error *err)
 {
     yyjson_val *suffix = yyjson_obj_get(c->doc.root, "suffix");
@@ -105,7 +87,7 @@ static int prepare(struct gen_call *c, struct error *err)
     if (rc == 0)
         rc = check_options(c, s, err);
     if (rc == 0)
-        rc = take_prompts(c, err);
+        rc = openai__each_prompt(c, "prompt", take_prompt, err);
     if (rc == 0) {
         s->choices = arena_array(&c->arena, c->n_prompts * c->params.n, sizeof *s->choices);
         rc = s->choices ? 0 : no_memory(err);

@@ -60,24 +60,6 @@ static int take_input(struct gen_call *c, yyjson_val *v, size_t index, struct er
         ->tokenize(model_version_engine(c->version), json_str(v), true, false, &p->tokens, &p->n_tokens, err);
 }
 
-static int take_inputs(struct gen_call *c, struct error *err)
-{
-    yyjson_val *v = NULL, *e;
-    int rc = generate__fault(c, json_get_any(c->doc.root, "input", JSON_REQUIRED, &v, NULL, err), "input", NULL);
-    bool list = yyjson_is_arr(v) && !yyjson_is_num(yyjson_arr_get_first(v));
-    size_t i, n = list ? yyjson_arr_size(v) : 1;
-    if (rc == 0)
-        rc = generate__fault(c, generate__prompts(c, n, err), "input", NULL);
-    if (rc == 0 && !list)
-        return take_input(c, v, 0, err);
-    yyjson_arr_foreach(v, i, n, e)
-    {
-        if (rc == 0)
-            rc = take_input(c, e, i, err);
-    }
-    return rc;
-}
-
 static int take_options(struct gen_call *c, struct embeddings *s, struct error *err)
 {
     struct str format = STR("float");
@@ -124,7 +106,7 @@ static int prepare(struct gen_call *c, struct error *err)
         rc = openai__priority(c, err);
     if (rc == 0)
         rc = take_options(c, s, err);
-    return rc ? rc : take_inputs(c, err);
+    return rc ? rc : openai__each_prompt(c, "input", take_input, err);
 }
 
 /* ---- reply ---- */

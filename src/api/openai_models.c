@@ -199,30 +199,14 @@ static int prepare_detokenize(struct gen_call *c, struct error *err)
     return generate__fault(c, rc, "tokens", NULL);
 }
 
-/* Nothing was submitted: there are no events, and the body is written already. */
-static void no_event(struct gen_call *c, const struct gen_event *ev)
-{
-    (void)c, (void)ev;
-}
-static void no_end(struct gen_call *c)
-{
-    (void)c;
-}
-static void no_fail(struct gen_call *c, int status, const char *text)
-{
-    (void)c, (void)status, (void)text;
-}
-
 void api__tokenize(struct api *a, struct http_request *r, struct api_call *call)
 {
-    static const struct gen_protocol p = {
-        .prepare = prepare_tokenize, .event = no_event, .end = no_end, .fail = no_fail, .only_prepare = true};
+    static const struct gen_protocol p = {.prepare = prepare_tokenize, .only_prepare = true};
     generate__start(a, r, call, &p);
 }
 
 void api__detokenize(struct api *a, struct http_request *r, struct api_call *call)
 {
-    static const struct gen_protocol p = {
-        .prepare = prepare_detokenize, .event = no_event, .end = no_end, .fail = no_fail, .only_prepare = true};
+    static const struct gen_protocol p = {.prepare = prepare_detokenize, .only_prepare = true};
     generate__start(a, r, call, &p);
 }

@@ -316,3 +316,22 @@ int openai__params(struct gen_call *c, struct openai_reply *reply, bool chat, st
         rc = openai__sampling(c, reply, chat, err);
     return rc ? rc : read_stream(c, reply, err);
 }
+
+int openai__each_prompt(struct gen_call *c, const char *field,
+                        int (*take)(struct gen_call *c, yyjson_val *v, size_t index, struct error *err), struct error *err)
+{
+    yyjson_val *v = NULL, *e;
+    int rc = generate__fault(c, json_get_any(c->doc.root, field, JSON_REQUIRED, &v, NULL, err), field, NULL);
+    bool list = yyjson_is_arr(v) && !yyjson_is_num(yyjson_arr_get_first(v));
+    size_t i, n = list ? yyjson_arr_size(v) : 1;
+    if (rc == 0)
+        rc = generate__fault(c, generate__prompts(c, n, err), field, NULL);
+    if (rc == 0 && !list)
+        return take(c, v, 0, err);
+    yyjson_arr_foreach(v, i, n, e)
+    {
+        if (rc == 0)
+            rc = take(c, e, i, err);
+    }
+    return rc;
+}

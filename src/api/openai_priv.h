@@ -31,6 +31,11 @@ int openai__u32(struct gen_call *c, yyjson_val *obj, const char *key, uint64_t m
                 struct error *err) MUST_CHECK;
 int openai__str(struct gen_call *c, yyjson_val *obj, const char *key, enum json_need need, struct str *out,
                 struct error *err) MUST_CHECK;
+/* Hand `take` each of the prompts in the body's member `field`: a text, a list of texts, one list of token ids, or a list of such. Makes room for
+ * as many. */
+int openai__each_prompt(struct gen_call *c, const char *field,
+                        int (*take)(struct gen_call *c, yyjson_val *v, size_t index, struct error *err),
+                        struct error *err) MUST_CHECK;
 /* An error about `param`, STATUS_INVALID. */
 int openai__invalid(struct gen_call *c, const char *param, struct error *err, const char *fmt, ...) PRINTF_LIKE(4, 5);
 void openai__identify(struct openai_reply *reply, const char *prefix);

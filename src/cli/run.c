@@ -1,24 +1,9 @@
 /* run.c: `inferd run model.gguf`: one model file, served at once, with a line that says how to talk to it. The server is serve's; only
  * the words differ. */
-#include <stdlib.h>
-
-#include "base/status.h"
 #include "cli/commands.h"
-#include "cli/config_args.h"
-#include "cli/server.h"
+#include "cli/serve.h"
 #include "engine/engine.h"
 #include "model/registry.h"
-
-struct run_sources {
-    struct cli_config config;
-    struct cli_list paths;
-};
-
-static int rebuild(void *ctx, struct config *fresh, struct error *err)
-{
-    const struct run_sources *s = ctx;
-    return cli_config_load(&s->config, &s->paths, fresh, err);
-}
 
 static void say_token_model(const struct cli_style *style, const char *address, struct str name, size_t context)
 {
@@ -50,21 +35,7 @@ static void say_serving(void *ctx, const char *address, struct model_version *v)
 
 static int run(const struct cli_command *self, int argc, char **argv)
 {
-    static struct run_sources sources; /* Exception: too large for the stack, and there is one server in a process */
-    const struct cli_spec spec = {.command = self, .config = &sources.config, .min_arguments = 1, .max_arguments = 1};
-    struct error err = {0};
-    int code = cli_parse(&spec, argc, argv, &sources.paths);
-    if (code != CLI_GO)
-        return code;
-    struct config *config = calloc(1, sizeof *config);
-    if (!config)
-        return cli_fail("out of memory while starting");
-    if (cli_config_load(&sources.config, &sources.paths, config, &err) < 0) {
-        free(config);
-        return cli_refuse("%s", err.text);
-    }
-    const struct server_options o = {.config = config, .rebuild = rebuild, .serving = say_serving, .ctx = &sources};
-    return server_run(&o, &err) < 0 ? cli_fail("%s", err.text) : CLI_OK;
+    return cli_serve(self, argc, argv, 1, 1, say_serving);
 }
 
 const struct cli_command command_run = {

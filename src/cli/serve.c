@@ -4,6 +4,7 @@
 #include "base/status.h"
 #include "cli/commands.h"
 #include "cli/config_args.h"
+#include "cli/serve.h"
 #include "cli/server.h"
 
 struct sources {
@@ -18,10 +19,11 @@ static int rebuild(void *ctx, struct config *fresh, struct error *err)
     return cli_config_load(&s->config, &s->paths, fresh, err);
 }
 
-static int run(const struct cli_command *self, int argc, char **argv)
+int cli_serve(const struct cli_command *self, int argc, char **argv, size_t least, size_t most,
+              void (*serving)(void *ctx, const char *address, struct model_version *model))
 {
     static struct sources sources; /* Exception: too large for the stack, and there is one server in a process */
-    const struct cli_spec spec = {.command = self, .config = &sources.config, .max_arguments = CLI_LIST_MAX};
+    const struct cli_spec spec = {.command = self, .config = &sources.config, .min_arguments = least, .max_arguments = most};
     struct error err = {0};
     int code = cli_parse(&spec, argc, argv, &sources.paths);
     if (code != CLI_GO)
@@ -33,8 +35,13 @@ static int run(const struct cli_command *self, int argc, char **argv)
         free(config);
         return cli_refuse("%s", err.text);
     }
-    const struct server_options o = {.config = config, .rebuild = rebuild, .ctx = &sources};
+    const struct server_options o = {.config = config, .rebuild = rebuild, .serving = serving, .ctx = &sources};
     return server_run(&o, &err) < 0 ? cli_fail("%s", err.text) : CLI_OK;
+}
+
+static int run(const struct cli_command *self, int argc, char **argv)
+{
+    return cli_serve(self, argc, argv, 0, CLI_LIST_MAX, NULL);
 }
 
 const struct cli_command command_serve = {

@@ -128,37 +128,39 @@ static int no_memory(struct reader *r)
     return error_set(r->err, STATUS_NOMEM, "out of memory for the gateway's configuration");
 }
 
+static const char *accepts_words(const struct key *k, char *text, size_t cap)
+{
+    size_t n = (size_t)snprintf(text, cap, k->kind == KEY_ENUM ? "one of" : k->words ? "some of" : "a list of texts");
+    for (size_t i = 0; k->words && k->words[i] && n < cap; i++)
+        n += (size_t)snprintf(text + n, cap - n, " %s", k->words[i]);
+    return text;
+}
+
 static const char *accepts(const struct key *k, char *text, size_t cap)
 {
-    char least[32], most[32];
+    struct option row = {.min = k->min, .max = k->max};
     switch (k->kind) {
+    case KEY_COUNT:
+        row.type = OPTION_COUNT;
+        return option_accepts(&row, text, cap);
+    case KEY_BYTES:
+        row.type = OPTION_BYTES;
+        return option_accepts(&row, text, cap);
+    case KEY_TIME:
+        row.type = OPTION_DURATION;
+        return option_accepts(&row, text, cap);
+    case KEY_BOOL:
+        row.type = OPTION_BOOL;
+        return option_accepts(&row, text, cap);
     case KEY_STRING:
         snprintf(text, cap, "a text of %llu to %llu characters", (unsigned long long)k->min, (unsigned long long)k->max);
-        break;
-    case KEY_COUNT:
-        snprintf(text, cap, "a whole number in %llu..%llu", (unsigned long long)k->min, (unsigned long long)k->max);
-        break;
-    case KEY_BYTES:
-        snprintf(text, cap, "a size in %s..%s", option_format_bytes(k->min, least, sizeof least),
-                 option_format_bytes(k->max, most, sizeof most));
-        break;
-    case KEY_TIME:
-        snprintf(text, cap, "a time in %s..%s", option_format_duration(k->min, least, sizeof least),
-                 option_format_duration(k->max, most, sizeof most));
-        break;
-    case KEY_BOOL:
-        snprintf(text, cap, "true or false");
         break;
     case KEY_PERCENT:
         snprintf(text, cap, "a number in 0..100");
         break;
     case KEY_ENUM:
-    case KEY_WORDS: {
-        size_t n = (size_t)snprintf(text, cap, k->kind == KEY_ENUM ? "one of" : k->words ? "some of" : "a list of texts");
-        for (size_t i = 0; k->words && k->words[i] && n < cap; i++)
-            n += (size_t)snprintf(text + n, cap - n, " %s", k->words[i]);
-        break;
-    }
+    case KEY_WORDS:
+        return accepts_words(k, text, cap);
     case KEY_MAP:
         snprintf(text, cap, "a map");
         break;

@@ -75,6 +75,13 @@ static const route_handler handlers[ROUTE_COUNT] = {
 #define NS_PER_S          1000000000u
 #define RETRY_AFTER_MAX_S 60u
 
+uint64_t api__body_limit(const struct http_request *r, enum route_id id)
+{
+    if (id == ROUTE_INFER)
+        return r->body_limit_bytes;
+    return MIN_OF(r->body_limit_bytes, route_takes_prompt(id) ? (uint64_t)PROMPT_BODY_BYTES : CONTROL_BODY_BYTES);
+}
+
 static int on_headers(void *ctx, struct http_request *r, struct error *err)
 {
     struct api_listener *l = ctx;
@@ -109,9 +116,7 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
         return rc;
     if (call->is_grpc)
         return api__grpc_headers(l->api, r, call, err);
-    uint64_t most = route_takes_prompt(call->match.id) ? PROMPT_BODY_BYTES : CONTROL_BODY_BYTES;
-    if (call->match.id != ROUTE_INFER && r->body_limit_bytes > most)
-        r->body_limit_bytes = most;
+    r->body_limit_bytes = api__body_limit(r, call->match.id);
     return 0;
 }
 

@@ -136,6 +136,8 @@ void api__admin_reload(struct api *a, struct http_request *r, struct api_call *c
 void api__admin_status(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_log_level(struct api *a, struct http_request *r, struct api_call *call);
 
+/* The largest body that our own handler of a route takes, within the listener's limit. */
+uint64_t api__body_limit(const struct http_request *r, enum route_id id);
 /* proxy.c. On the head: `local` is what route_match said. 0: go on (call->target or call->undecided may be set); else refuse with that. */
 int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call, int local, struct error *err) MUST_CHECK;
 /* With the body: true: the request is taken care of. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/api_priv.h"
+#include "base/size.h"
 #include "base/status.h"
 #include "gateway/gateway.h"
 #include "wire/json_peek.h"
@@ -40,9 +41,19 @@ int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call
     call->local = local;
     if (local < 0)
         call->local_error = *err;
-    r->body_limit_bytes = where == GATEWAY_REMOTE ? target.route->max_body : gateway_max_body(a->o.gateway);
+    if (where == GATEWAY_REMOTE)
+        r->body_limit_bytes = target.route->max_body;
+    else /* it may be ours after all */
+        r->body_limit_bytes = MAX_OF(gateway_max_body(a->o.gateway), local ? 0 : api__body_limit(r, call->match.id));
     r->log_model = call->match.model;
     return 0;
+}
+
+/* Does anybody want to know what the body says? Else it is not looked at, however long it is. */
+static bool asks_for_body(const struct api_call *call)
+{
+    bool closed = edge_is_closed(call->api->o.edge) && !call->match.model.n;
+    return call->undecided || closed || call->quota || gateway_asks_for_body(&call->target);
 }
 
 /* What the body says. Bodies that are no JSON object say nothing. */
@@ -86,15 +97,21 @@ bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *cal
     struct error err = {0};
     if (!call->target.route && !call->undecided)
         return false;
-    struct json_peek *p = ARENA_NEW(r->arena, struct json_peek);
     struct gateway_hints h = {.model = call->match.model, .own_credentials = call->who != NULL};
-    int rc = p ? peek(r, p, &h, &err) : error_set(&err, STATUS_NOMEM, "out of memory for this request; try again later");
+    int rc = 0;
+    if (asks_for_body(call)) {
+        struct json_peek *p = ARENA_NEW(r->arena, struct json_peek);
+        rc = p ? peek(r, p, &h, &err) : error_set(&err, STATUS_NOMEM, "out of memory for this request; try again later");
+    }
     if (!rc && call->undecided && gateway_match(a->o.gateway, r, h.model, true, &call->target) != GATEWAY_REMOTE) {
         rc = call->local;
         err = call->local_error;
         if (!rc)
             return false;
     }
+    if (!rc && r->body.n > call->target.route->max_body)
+        rc = error_set(&err, STATUS_TOO_LARGE, "the body has %zu bytes; this model's route takes at most %llu", r->body.n,
+                       (unsigned long long)call->target.route->max_body);
     if (!rc && h.model.n && !call->match.model.n)
         rc = api__authorise_model(a, call, h.model, &err);
     if (!rc)

@@ -199,6 +199,18 @@ void gateway_forget(struct gateway_target *target)
     *target = (struct gateway_target){0};
 }
 
+static bool pool_asks(const struct gateway_table *t, const char *name)
+{
+    const struct gateway_live *p = name[0] ? gateway__pool_of(t, name) : NULL;
+    return p && (p->o.balance == BALANCE_LLM || p->o.hash_key == GATEWAY_HASH_MODEL || p->o.hash_key == GATEWAY_HASH_USER);
+}
+
+bool gateway_asks_for_body(const struct gateway_target *target)
+{
+    const struct gateway_route *t = target->route;
+    return t->rewrite_model[0] || pool_asks(target->table, t->upstream) || pool_asks(target->table, t->fallback);
+}
+
 uint64_t gateway_max_body(struct gateway *g)
 {
     struct gateway_table *t = gateway__table_get(g);

@@ -53,6 +53,8 @@ struct gateway_target {
 enum gateway_where gateway_match(struct gateway *g, const struct http_request *r, struct str model, bool model_known,
                                  struct gateway_target *target);
 void gateway_forget(struct gateway_target *target);
+/* Does the chosen route or its pools use what the body says (the model's name to rewrite, a user to hash, a prompt to compare)? */
+bool gateway_asks_for_body(const struct gateway_target *target);
 /* The largest body that any route takes; for requests whose route isn't known before the body. */
 uint64_t gateway_max_body(struct gateway *g);
 

@@ -80,6 +80,16 @@ def test_a_model_in_the_body(tmp_path):
             assert twice.status_code == 400 and 'is there twice; send it once' in twice.text
 
 
+def test_a_large_body_that_turns_out_to_be_ours(tmp_path):
+    """While the body decides, it may be as large as the route or our own endpoint allows, whichever is more."""
+    with Upstream(answer()) as u:
+        with gateway(tmp_path, text_of([pool([u])], [{"model": "llama", "upstream": "p", "max_body": "1MiB"}])) as g:
+            body = {"messages": [{"role": "user", "content": "x" * (2 << 20)}], "model": "gpt"}
+            assert requests.post(g.url + "/v1/chat/completions", json=body).status_code == 404
+            assert requests.post(g.url + "/v1/chat/completions", json={**body, "model": "llama"}).status_code == 413
+            assert u.requests == []
+
+
 def test_what_is_sent_on(tmp_path):
     """Hop-by-hop and forged headers end here; ours are written; bodies arrive as they were."""
     with Upstream(answer(b"{}", headers=[("X-Back", "1"), ("Connection", "keep-alive, x-secret"), ("X-Secret", "s"), ("Server", "u")])) as u:

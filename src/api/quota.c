@@ -62,15 +62,6 @@ static int refuse(struct http_request *r, struct api_call *call, const struct qu
     return STATUS_EXHAUSTED;
 }
 
-/* Where nobody is asked who he is, an address is as good as a key. */
-static struct str address_of(const struct http_request *r)
-{
-    struct str a = r->peer;
-    while (a.n && a.p[a.n - 1] != ':')
-        a.n--;
-    return a.n ? (struct str){a.p, a.n - 1} : r->peer;
-}
-
 static int take(struct http_request *r, struct api_call *call, struct str model, uint64_t rows, uint64_t tokens,
                 struct error *err)
 {
@@ -78,7 +69,7 @@ static int take(struct http_request *r, struct api_call *call, struct str model,
     const struct edge_identity *who = call->who;
     struct quota_verdict v;
     const struct quota_ask ask = {
-        .key = who ? str_of(who->id) : address_of(r),
+        .key = who ? str_of(who->id) : http_peer_address(r), /* an address is as good as a key where nobody is asked for one */
         .tenant = who ? str_of(who->tenant) : STR("default"),
         .quota_class = who ? str_of(who->quota) : STR("default"),
         .model = model,

@@ -410,9 +410,7 @@ static uint64_t hash_key(const struct forward *f)
     if (!s.p)
         switch ((enum gateway_hash)o->hash_key) {
         case GATEWAY_HASH_CLIENT:
-            s = f->r->peer;
-            while (s.n && s.p[s.n - 1] != ':')
-                s.n--;
+            s = http_peer_address(f->r);
             break;
         case GATEWAY_HASH_MODEL:
             s = f->hints.model;

@@ -84,18 +84,6 @@ static bool goes_on(const struct forward *f, const struct http_header *h)
     return !connection_lists(f->r->headers, f->r->n_headers, h->name);
 }
 
-static struct str client_address(const struct http_request *r)
-{
-    struct str a = r->peer;
-    while (a.n && a.p[a.n - 1] != ':')
-        a.n--;
-    if (a.n)
-        a.n--;
-    if (a.n > 2 && a.p[0] == '[')
-        a = (struct str){a.p + 1, a.n - 2};
-    return a.n ? a : r->peer;
-}
-
 static void write_own(struct forward *f, uint64_t now_ns)
 {
     const struct http_request *r = f->r;
@@ -103,7 +91,7 @@ static void write_own(struct forward *f, uint64_t now_ns)
     struct str host = http_header_get(r, "host"), via = http_header_get(r, "via");
     char text[256];
     http1_write_header(out, STR("Host"), host.n ? host : upstream_name(f->pick.upstream));
-    http1_write_header(out, STR("X-Forwarded-For"), client_address(r));
+    http1_write_header(out, STR("X-Forwarded-For"), http_peer_address(r));
     http1_write_header(out, STR("X-Forwarded-Proto"), r->secure ? STR("https") : STR("http"));
     if (host.n)
         http1_write_header(out, STR("X-Forwarded-Host"), host);

@@ -160,6 +160,8 @@ void http_server_sync(struct http_server *s);
 /* Close everything, join the threads, free. Requests still held by others are answered as gone first. */
 void http_server_stop(struct http_server *s);
 
+/* `r->peer` without its port and brackets: "192.0.2.1", "2001:db8::1", "unix". Borrowed from it. */
+struct str http_peer_address(const struct http_request *r);
 /* First header with this name, trimmed; .p == NULL when absent. */
 struct str http_header_get(const struct http_request *r, const char *name);
 

@@ -263,6 +263,17 @@ static bool set_request_id(struct req *q)
     return true;
 }
 
+struct str http_peer_address(const struct http_request *r)
+{
+    struct str a = r->peer;
+    const char *first = a.n ? memchr(a.p, ':', a.n) : NULL, *close = a.n ? memchr(a.p, ']', a.n) : NULL;
+    if (close && a.p[0] == '[')
+        return (struct str){a.p + 1, (size_t)(close - a.p) - 1};
+    if (!first || memchr(first + 1, ':', a.n - (size_t)(first + 1 - a.p)))
+        return a; /* no port, or IPv6 without one */
+    return (struct str){a.p, (size_t)(first - a.p)};
+}
+
 struct str http_header_get(const struct http_request *r, const char *name)
 {
     size_t n = strlen(name);

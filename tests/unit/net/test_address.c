@@ -10,6 +10,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "net/address.h"
+#include "net/http.h"
 #include "net/peers.h"
 #include "net/proxy_header.h"
 
@@ -221,9 +222,27 @@ static void test_peers(void **state)
     peers_destroy(p);
 }
 
+static void peer_addresses(void **state)
+{
+    static const char *const cases[][2] = {
+        {"192.0.2.1:4711", "192.0.2.1"},
+        {"192.0.2.1", "192.0.2.1"},
+        {"[2001:db8::1]:80", "2001:db8::1"},
+        {"2001:db8::1", "2001:db8::1"}, /* as a trusted proxy names it */
+        {"[::1]", "::1"},
+        {"unix", "unix"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct http_request r = {.peer = str_of(cases[i][0])};
+        assert_true(str_eqz(http_peer_address(&r), cases[i][1]));
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_addresses), cmocka_unit_test(test_networks),
-                                       cmocka_unit_test(test_proxy_headers), cmocka_unit_test(test_peers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(peer_addresses), cmocka_unit_test(test_addresses),
+                                       cmocka_unit_test(test_networks), cmocka_unit_test(test_proxy_headers),
+                                       cmocka_unit_test(test_peers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -481,6 +481,58 @@ int gateway_config_copy(const struct gateway_config *from, struct arena *arena, 
     return ok ? 0 : STATUS_NOMEM;
 }
 
+/* ---- comparing ---- */
+
+static bool same_words(const struct gateway_words *a, const struct gateway_words *b)
+{
+    bool same = a->n == b->n;
+    for (size_t i = 0; i < a->n && same; i++)
+        same = strcmp(a->v[i], b->v[i]) == 0;
+    return same;
+}
+
+static bool same_keys(const struct section *s, const char *a, const char *b);
+
+static bool same_key(const struct key *k, const void *a, const void *b)
+{
+    switch (k->kind) {
+    case KEY_STRING:
+        return strcmp(*(const char *const *)a, *(const char *const *)b) == 0;
+    case KEY_WORDS:
+        return same_words(a, b);
+    case KEY_COUNT:
+        return *(const uint32_t *)a == *(const uint32_t *)b;
+    case KEY_BYTES:
+    case KEY_TIME:
+        return *(const uint64_t *)a == *(const uint64_t *)b;
+    case KEY_BOOL:
+        return *(const bool *)a == *(const bool *)b;
+    case KEY_PERCENT:
+        return !(*(const double *)a < *(const double *)b || *(const double *)a > *(const double *)b);
+    case KEY_ENUM:
+        return *(const int *)a == *(const int *)b;
+    case KEY_MAP:
+        return same_keys(k->inside, a, b);
+    case KEY_LIST:
+        break;
+    }
+    return true;
+}
+
+/* A map's keys lie in the struct of the section that it is in: its offset is 0. */
+static bool same_keys(const struct section *s, const char *a, const char *b)
+{
+    bool same = true;
+    for (size_t i = 0; i < s->n && same; i++)
+        same = same_key(&s->keys[i], a + s->keys[i].offset, b + s->keys[i].offset);
+    return same;
+}
+
+bool gateway_pool_same(const struct gateway_pool *a, const struct gateway_pool *b)
+{
+    return same_keys(&pool_section, (const char *)a, (const char *)b);
+}
+
 /* ---- reference ---- */
 
 static void render_section(struct buf *out, const struct section *s)

@@ -88,6 +88,9 @@ int gateway_config_read(const struct node *upstreams, const struct node *routes,
 /* A deep copy into `arena`, for who outlives the configuration that it came from. STATUS_NOMEM. */
 int gateway_config_copy(const struct gateway_config *from, struct arena *arena, struct gateway_config *out) MUST_CHECK;
 
+/* The same in everything but their servers? */
+bool gateway_pool_same(const struct gateway_pool *a, const struct gateway_pool *b);
+
 /* Reference of all keys, for docs/reference/gateway.md. */
 void gateway_config_render_markdown(struct buf *out);
 

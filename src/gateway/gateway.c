@@ -50,7 +50,7 @@ static int take_pool(struct gateway *g, const struct gateway_table *old, const s
                      struct gateway_live **out, struct error *err)
 {
     struct gateway_live *before = old ? gateway__pool_of(old, o->name) : NULL;
-    *out = before && live_same(before, o) ? live_ref(before) : live_create(g, o, err);
+    *out = before && gateway_pool_same(&before->o, o) ? live_ref(before) : live_create(g, o, err);
     return *out ? live_set_servers(*out, o, err) : STATUS_NOMEM;
 }
 

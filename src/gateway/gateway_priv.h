@@ -78,8 +78,6 @@ uint32_t gateway__zone_id(struct gateway *g, const char *name);
 struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o, struct error *err);
 struct gateway_live *live_ref(struct gateway_live *p);
 void live_unref(struct gateway_live *p);
-/* Same but for the servers? */
-bool live_same(const struct gateway_live *p, const struct gateway_pool *o);
 /* Look up `o`'s servers and set them. A name that isn't found keeps what was there under it: warned about. Blocks on the resolver. */
 int live_set_servers(struct gateway_live *p, const struct gateway_pool *o, struct error *err) MUST_CHECK;
 /* Count an ended try and give its place to who waits. */

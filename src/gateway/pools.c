@@ -102,28 +102,6 @@ void live_unref(struct gateway_live *p)
     free(p);
 }
 
-static bool same_words(const struct gateway_words *a, const struct gateway_words *b)
-{
-    bool same = a->n == b->n;
-    for (size_t i = 0; i < a->n && same; i++)
-        same = strcmp(a->v[i], b->v[i]) == 0;
-    return same;
-}
-
-bool live_same(const struct gateway_live *p, const struct gateway_pool *o)
-{
-    const struct gateway_pool *a = &p->o;
-    return a->balance == o->balance && a->hash_key == o->hash_key && strcmp(a->hash_header, o->hash_header) == 0 &&
-           a->min_healthy == o->min_healthy && a->keepalive == o->keepalive && a->max_fails == o->max_fails &&
-           a->queue == o->queue && a->slow_start == o->slow_start && a->connect_timeout == o->connect_timeout &&
-           a->eject_base == o->eject_base && a->eject_max == o->eject_max && a->resolve_interval == o->resolve_interval &&
-           a->queue_timeout == o->queue_timeout && strcmp(a->check.path, o->check.path) == 0 &&
-           a->check.interval == o->check.interval && a->check.timeout == o->check.timeout && a->check.fall == o->check.fall &&
-           a->check.rise == o->check.rise && a->retry.attempts == o->retry.attempts &&
-           a->retry.budget_percent == o->retry.budget_percent && a->retry.budget_least == o->retry.budget_least &&
-           same_words(&a->retry.on, &o->retry.on);
-}
-
 /* ---- servers ---- */
 
 struct found {

@@ -42,6 +42,14 @@ static void a_whole_one(void **state)
     config_release(&c); /* the copy stands on its own */
     const struct gateway_pool *p = copy.pools;
     assert_string_equal(p->name, "llm");
+    struct gateway_pool other_pool = *p;
+    other_pool.n_servers = 0;
+    assert_true(gateway_pool_same(p, &other_pool));
+    other_pool.check.rise++;
+    assert_false(gateway_pool_same(p, &other_pool));
+    other_pool.check.rise--;
+    other_pool.retry.on.n--;
+    assert_false(gateway_pool_same(p, &other_pool));
     assert_int_equal(p->balance, 4);
     assert_int_equal(p->n_servers, 2);
     assert_string_equal(p->servers[0].address, "10.0.0.7:8000");

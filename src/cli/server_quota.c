@@ -1,12 +1,14 @@
 /* server_quota.c: the quotas of a running server: their policies, and their budgets across restarts.
  *
  * Budgets are written to state_dir/quota.state within five seconds of a change, and at the end; a process that is killed loses at most
- * that much of the count, and gives back what its requests had reserved. */
+ * that much of the count, and gives back what its requests had reserved. A file that can't be used is moved aside, so that somebody can look
+ * at it, and the server starts with budgets that are untouched. */
 #include <stdio.h>
 
 #include "base/status.h"
 #include "cli/server_priv.h"
 #include "edge/quota_gate.h"
+#include "edge/quota_state.h"
 #include "os/clock.h"
 #include "os/dir.h"
 #include "os/file.h"
@@ -25,19 +27,36 @@ static bool state_path(const struct server *s, char *out, size_t cap)
     return n > 0 && (size_t)n < cap;
 }
 
+/* A damaged file must neither stop the start nor be written over. */
+static void move_aside(struct server *s, const char *path, const struct error *why)
+{
+    char aside[4096 + 16];
+    struct error err = {0};
+    snprintf(aside, sizeof aside, "%s.damaged", path);
+    bool moved = os_file_rename(path, aside, &err) == 0;
+    LOG(s->log, LOG_ERROR, "budgets_lost", LOG_S("file", path), LOG_S("reason", why->text),
+        LOG_S("moved_to", moved ? aside : err.text), LOG_S("effect", "every budget begins untouched"));
+}
+
 static void load_state(struct server *s)
 {
     char path[4096];
     struct error err = {0};
+    struct str lines;
     struct buf text;
     if (!state_path(s, path, sizeof path))
         return;
     buf_init(&text);
     int rc = os_file_read(path, STATE_BYTES_MAX, &text, &err);
-    if (rc == 0)
-        rc = quota_gate_load(s->quota, buf_str(&text), os_wall_ns() / NS_PER_S, &err);
-    if (rc < 0 && rc != STATUS_NOT_FOUND)
+    if (rc == 0) {
+        rc = quota_state_open(buf_str(&text), &lines, &err);
+        if (rc == 0)
+            rc = quota_gate_load(s->quota, lines, os_wall_ns() / NS_PER_S, &err);
+        if (rc < 0)
+            move_aside(s, path, &err);
+    } else if (rc != STATUS_NOT_FOUND) {
         LOG(s->log, LOG_ERROR, "budgets_lost", LOG_S("file", path), LOG_S("reason", err.text));
+    }
     buf_release(&text);
 }
 
@@ -47,11 +66,15 @@ static void save(struct server *s, uint64_t now_ns)
     struct error err = {0};
     struct buf text;
     buf_init(&text);
+    quota_state_begin(&text);
     if (quota_gate_tick(s->quota, now_ns, os_wall_ns() / NS_PER_S, &text) && state_path(s, path, sizeof path)) {
+        quota_state_end(&text);
         int rc = text.failed ? error_set(&err, STATUS_NOMEM, "out of memory")
-                             : os_file_write_atomic(path, text.p ? text.p : "", text.n, STATE_MODE, &err);
-        if (rc < 0)
+                             : os_file_write_atomic(path, text.p, text.n, STATE_MODE, &err);
+        if (rc < 0) {
+            quota_gate_mark_dirty(s->quota);
             LOG(s->log, LOG_ERROR, "budgets_not_saved", LOG_S("file", path), LOG_S("reason", err.text));
+        }
     }
     buf_release(&text);
 }

@@ -55,6 +55,7 @@ struct gauge {
     uint64_t used;     /* concurrent: now; budget: in `window`, reserved included */
     uint64_t reserved; /* budget: the part of `used` that is not settled */
     uint64_t window;   /* budget: which day or month */
+    uint64_t before, before_used; /* budget: the window before it, should the wall clock go back */
 };
 
 struct meter {
@@ -190,6 +191,23 @@ static wide capacity(const struct quota_policy *p, enum quota_unit u)
     return (wide)burst_of(p, u) * units[u].period_ns;
 }
 
+/* A budget enters `window`. Forward it begins anew. A wall clock that was ahead and is set back gives nothing away: what was used under the wrong
+ * date stays used, and the day that was thought over has its count again. */
+static void turn(struct gauge *g, uint64_t window)
+{
+    if (g->window == window)
+        return;
+    if (window > g->window) {
+        g->before = g->window;
+        g->before_used = g->used - MIN_OF(g->reserved, g->used);
+        g->used = g->reserved = 0;
+    } else if (window == g->before) {
+        g->used += g->before_used;
+        g->before_used = 0;
+    }
+    g->window = window;
+}
+
 /* Bring a gauge up to now. */
 static void refresh(const struct quota_policy *p, enum quota_unit u, struct gauge *g, uint64_t now_ns, uint64_t now_s)
 {
@@ -198,10 +216,8 @@ static void refresh(const struct quota_policy *p, enum quota_unit u, struct gaug
         g->level = MIN_OF(level, most);
         g->at_ns = now_ns;
     }
-    if (quota_unit_is_budget(u) && g->window != window_of(u, now_s)) {
-        g->window = window_of(u, now_s);
-        g->used = g->reserved = 0;
-    }
+    if (quota_unit_is_budget(u))
+        turn(g, window_of(u, now_s));
 }
 
 static uint64_t to_u64(wide v)
@@ -528,7 +544,7 @@ static void give_back(struct quota *q, const struct reservation *r, struct meter
         return;
     }
     if (quota_unit_is_budget(u)) {
-        if (g->window != (units[u].day ? r->day : r->month))
+        if (g->window > (units[u].day ? r->day : r->month))
             return; /* it was charged to a period that is over */
         g->reserved -= MIN_OF(reserved, g->reserved);
         g->used -= MIN_OF(reserved, g->used);
@@ -592,9 +608,11 @@ void quota_save(struct quota *q, uint64_t now_s, struct buf *out)
         struct meter *m = LIST_ENTRY(node, struct meter, order);
         const struct quota_policy *p = &q->policies[m->policy];
         for (int u = 0; u < QUOTA_UNITS; u++) {
-            const struct gauge *g = &m->gauges[u];
-            if (!p->limit[u] || !quota_unit_is_budget((enum quota_unit)u) ||
-                g->window != window_of((enum quota_unit)u, now_s) || g->used <= g->reserved)
+            struct gauge *g = &m->gauges[u];
+            if (!p->limit[u] || !quota_unit_is_budget((enum quota_unit)u))
+                continue;
+            turn(g, window_of((enum quota_unit)u, now_s));
+            if (g->used <= g->reserved)
                 continue;
             buf_printf(out, "%s\t%s\t%llu\t%llu\t", p->name, units[u].name, (unsigned long long)g->window,
                        (unsigned long long)(g->used - g->reserved));
@@ -609,6 +627,11 @@ void quota_save(struct quota *q, uint64_t now_s, struct buf *out)
 bool quota_is_dirty(const struct quota *q)
 {
     return q->dirty;
+}
+
+void quota_mark_dirty(struct quota *q)
+{
+    q->dirty = true;
 }
 
 static int hex_digit(char c)
@@ -643,8 +666,8 @@ static bool load_line(struct quota *q, struct str line, uint64_t now_s)
     for (uint32_t i = 0; i < q->n_policies; i++)
         for (int u = 0; u < QUOTA_UNITS; u++) {
             if (!str_eqz(name, q->policies[i].name) || !str_eqz(unit, units[u].name) || !q->policies[i].limit[u] ||
-                !quota_unit_is_budget((enum quota_unit)u) || window != window_of((enum quota_unit)u, now_s))
-                continue;
+                !quota_unit_is_budget((enum quota_unit)u) || window < window_of((enum quota_unit)u, now_s))
+                continue; /* of a later period: the clock was ahead when it was written; it counts in this one */
             struct meter *m = find_meter(q, i, (struct str){subject, n}, 0, now_s);
             if (m)
                 m->gauges[u].used = used;
@@ -657,6 +680,6 @@ int quota_load(struct quota *q, struct str text, uint64_t now_s, struct error *e
     struct str line;
     for (size_t n = 1; str_cut(&text, '\n', &line); n++)
         if (line.n && !load_line(q, line, now_s))
-            return error_set(err, STATUS_INVALID, "line %zu of the saved budgets is damaged; the file is left out", n);
+            return error_set(err, STATUS_INVALID, "line %zu of the saved budgets is damaged", n);
     return 0;
 }

@@ -114,5 +114,7 @@ void quota_save(struct quota *q, uint64_t now_s, struct buf *out);
 int quota_load(struct quota *q, struct str text, uint64_t now_s, struct error *err) MUST_CHECK;
 /* Have budgets changed since quota_save? */
 bool quota_is_dirty(const struct quota *q);
+/* What quota_save gave could not be kept: it is to be saved again. */
+void quota_mark_dirty(struct quota *q);
 
 #endif

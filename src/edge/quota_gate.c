@@ -119,6 +119,13 @@ bool quota_gate_tick(struct quota_gate *g, uint64_t now_ns, uint64_t now_s, stru
     return dirty;
 }
 
+void quota_gate_mark_dirty(struct quota_gate *g)
+{
+    os_mutex_lock(&g->lock);
+    quota_mark_dirty(g->quota);
+    os_mutex_unlock(&g->lock);
+}
+
 int quota_gate_load(struct quota_gate *g, struct str text, uint64_t now_s, struct error *err)
 {
     os_mutex_lock(&g->lock);

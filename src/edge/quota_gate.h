@@ -24,6 +24,8 @@ void quota_gate_refund(struct quota_gate *g, uint64_t id, uint64_t now_ns, uint6
 
 /* Expire; and, when budgets have changed, append their text to `out` and return true. The control thread, now and then. */
 bool quota_gate_tick(struct quota_gate *g, uint64_t now_ns, uint64_t now_s, struct buf *out);
+/* What the tick gave could not be written. */
+void quota_gate_mark_dirty(struct quota_gate *g);
 int quota_gate_load(struct quota_gate *g, struct str text, uint64_t now_s, struct error *err) MUST_CHECK;
 
 /* Call back with each model that a policy names without a wildcard. */

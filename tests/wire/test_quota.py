@@ -182,10 +182,15 @@ def test_budgets_survive(world):
     with world.serve(policies) as server:
         assert infer(server, world.a).status_code == 429
         assert chat(server, world.b, 3000).status_code == 200
-    (world.state / "quota.state").write_text("not a budget\n")
+    # one digit changed by hand: the file is put aside and said to be, the server starts
+    file = world.state / "quota.state"
+    damaged = file.read_text().replace("requests_per_day\t", "requests_per_day\t1", 1)
+    file.write_text(damaged)
     with world.serve(policies) as server:
-        assert server.records("budgets_lost")
+        lost = server.records("budgets_lost")[0]
+        assert "checksum" in lost["reason"] and (world.state / "quota.state.damaged").read_text() == damaged
         assert infer(server, world.a).status_code == 200
+    assert file.read_text().startswith("inferd-quota 1\n")
 
 
 def test_without_keys_an_address_is_the_key(world, tmp_path):

@@ -14,6 +14,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "edge/quota.h"
+#include "edge/quota_state.h"
 
 #define S    1000000000ull
 #define DAY  86400ull
@@ -276,6 +277,85 @@ static void test_restart(void **state)
     buf_release(&out);
 }
 
+/* The wall clock jumps a day ahead and is set back: nothing is given away, nothing stays used for ever. */
+static void test_clock_jumps(void **state)
+{
+    (void)state;
+    struct rig r;
+    open_rig(&r, "policies: [{name: p, requests_per_day: 10}]", 0, 0);
+    for (int i = 0; i < 4; i++)
+        quota_settle(r.q, take(&r, "a", "m", 0, 0), 0, r.now_ns, r.now_s);
+    r.now_s += DAY;
+    for (int i = 0; i < 3; i++)
+        quota_settle(r.q, take(&r, "a", "m", 0, 0), 0, r.now_ns, r.now_s);
+    assert_int_equal(r.v.remaining, 7);
+    r.now_s -= DAY;
+    uint64_t id = take(&r, "a", "m", 0, 0);
+    assert_int_equal(r.v.remaining, 2); /* four, three and this one */
+    r.now_s -= 30 * DAY;                /* never seen before: what is used stays used */
+    take(&r, "a", "m", 0, 0);
+    assert_int_equal(r.v.remaining, 1);
+    quota_refund(r.q, id, r.now_ns, r.now_s); /* its day is later than this one */
+    take(&r, "a", "m", 0, 0);
+    assert_int_equal(r.v.remaining, 1);
+    struct buf out;
+    struct error err = {0};
+    buf_init(&out);
+    quota_save(r.q, r.now_s + DAY, &out); /* tomorrow nothing is used */
+    assert_int_equal(out.n, 0);
+    close_rig(&r);
+    /* a file from a clock that was ahead counts now */
+    open_rig(&r, "policies: [{name: p, requests_per_day: 10}]", 0, 0);
+    buf_printf(&out, "p\trequests_per_day\t%llu\t9\t\n", (unsigned long long)(NOON / DAY + 5));
+    assert_int_equal(quota_load(r.q, buf_str(&out), r.now_s, &err), 0);
+    take(&r, "a", "m", 0, 0);
+    assert_int_equal(r.v.remaining, 0);
+    buf_release(&out);
+    close_rig(&r);
+}
+
+static void expect_damage(struct str file, const char *words)
+{
+    struct error err = {0};
+    struct str lines;
+    assert_int_equal(quota_state_open(file, &lines, &err), STATUS_INVALID);
+    if (!strstr(err.text, words))
+        fail_msg("\"%s\" does not say \"%s\"", err.text, words);
+}
+
+/* The digest is of coreutils' sha256sum over the two lines above it. */
+static void test_state_file(void **state)
+{
+    (void)state;
+    static const char file[] = "inferd-quota 1\np\trequests_per_day\t20000\t3\t\n"
+                               "sha256 a69ad607c16e651e02153ee91f8dd830e02983857f50f5dd1047af6148fe52e9\n";
+    struct buf out;
+    struct error err = {0};
+    struct str lines;
+    buf_init(&out);
+    quota_state_begin(&out);
+    buf_append_z(&out, "p\trequests_per_day\t20000\t3\t\n");
+    quota_state_end(&out);
+    assert_true(str_eqz(buf_str(&out), file));
+    assert_int_equal(quota_state_open(str_of(file), &lines, &err), 0);
+    assert_true(str_eqz(lines, "p\trequests_per_day\t20000\t3\t\n"));
+    for (size_t n = 0; n < sizeof file - 1; n++) { /* cut anywhere */
+        char copy[sizeof file];
+        memcpy(copy, file, sizeof copy);
+        expect_damage((struct str){file, n}, "it ");
+        copy[n] ^= 1;
+        assert_int_equal(quota_state_open((struct str){copy, sizeof file - 1}, &lines, &err), STATUS_INVALID);
+    }
+    expect_damage(STR("inferd-quota 2\nx\nsha256 0\n"), "version 1");
+    expect_damage(STR("p\trequests_per_day\t20000\t3\t\n"), "does not begin");
+    buf_clear(&out);
+    quota_state_begin(&out);
+    quota_state_end(&out);
+    assert_int_equal(quota_state_open(buf_str(&out), &lines, &err), 0);
+    assert_int_equal(lines.n, 0);
+    buf_release(&out);
+}
+
 static void test_months(void **state)
 {
     (void)state;
@@ -398,6 +478,8 @@ int main(void)
         cmocka_unit_test(test_matching),
         cmocka_unit_test(test_expiry),
         cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_clock_jumps),
+        cmocka_unit_test(test_state_file),
         cmocka_unit_test(test_months),
         cmocka_unit_test(test_pools),
         cmocka_unit_test(test_many),

@@ -19,11 +19,6 @@ bool str_ieq(struct str a, struct str b)
     return true;
 }
 
-bool str_ieqz(struct str a, const char *z)
-{
-    return str_ieq(a, str_of(z));
-}
-
 bool str_starts(struct str s, struct str prefix)
 {
     return s.n >= prefix.n && (prefix.n == 0 || memcmp(s.p, prefix.p, prefix.n) == 0);

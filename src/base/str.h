@@ -33,7 +33,11 @@ static inline bool str_eqz(struct str a, const char *z)
 
 /* ASCII case-insensitive equality (header names, content codings). */
 bool str_ieq(struct str a, struct str b);
-bool str_ieqz(struct str a, const char *z);
+static inline bool str_ieqz(struct str a, const char *z)
+{
+    size_t n = strlen(z); /* of a literal: known when this is compiled, so that most comparisons end here */
+    return a.n == n && str_ieq(a, (struct str){z, n});
+}
 bool str_starts(struct str s, struct str prefix);
 bool str_ends(struct str s, struct str suffix);
 

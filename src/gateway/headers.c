@@ -7,22 +7,27 @@
 #include "base/status.h"
 #include "gateway/gateway_priv.h"
 
-#define NS_PER_MS 1000000u
+#define NS_PER_MS  1000000u
+#define HEAD_BYTES 1024 /* most fit: no growing step by step */
 
+/* Tables of views: a comparison then ends at the length, nearly always. Every header of every message is looked up here. */
+#define NAME(literal) {"" literal, sizeof(literal) - 1}
 /* Never passed on, in either direction. */
-static const char *const hop_by_hop[] = {
-    "connection", "keep-alive",        "proxy-connection", "proxy-authenticate", "proxy-authorization", "te",
-    "trailer",    "transfer-encoding", "upgrade",          "http2-settings"};
+static const struct str hop_by_hop[] = {
+    NAME("connection"),          NAME("keep-alive"), NAME("proxy-connection"), NAME("proxy-authenticate"),
+    NAME("proxy-authorization"), NAME("te"),         NAME("trailer"),          NAME("transfer-encoding"),
+    NAME("upgrade"),             NAME("http2-settings")};
 /* Written by us, or untrue behind us: bodies are decoded when they come in. */
-static const char *const ours_request[] = {
-    "content-length", "content-encoding",    "host",     "expect", "via", "forwarded", "x-request-id",
-    "traceparent",    "x-inferd-timeout-ms", "x-real-ip"};
-static const char *const ours_answer[] = {"content-length", "content-type", "date", "server", "x-request-id"};
+static const struct str ours_request[] = {
+    NAME("content-length"), NAME("content-encoding"), NAME("host"),        NAME("expect"),              NAME("via"),
+    NAME("forwarded"),      NAME("x-request-id"),     NAME("traceparent"), NAME("x-inferd-timeout-ms"), NAME("x-real-ip")};
+static const struct str ours_answer[] = {NAME("content-length"), NAME("content-type"), NAME("date"), NAME("server"),
+                                         NAME("x-request-id")};
 
-static bool one_of(struct str name, const char *const *list, size_t n)
+static bool one_of(struct str name, const struct str *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (str_ieqz(name, list[i]))
+        if (str_ieq(name, list[i]))
             return true;
     return false;
 }
@@ -44,17 +49,27 @@ static bool named(const struct gateway_words *w, struct str name)
     return false;
 }
 
-/* Is `name` listed in a Connection header? */
-static bool connection_lists(const struct http_header *h, size_t n, struct str name)
+/* Is `name` listed in a Connection header from the `first` on? */
+static bool connection_lists(const struct http_header *h, size_t n, size_t first, struct str name)
 {
-    char z[128];
-    if (name.n >= sizeof z)
-        return false;
-    snprintf(z, sizeof z, "%.*s", STR_ARG(name));
-    for (size_t i = 0; i < n; i++)
-        if (str_ieqz(h[i].name, "connection") && http1_list_has(h[i].value, z))
-            return true;
+    for (size_t i = first; i < n; i++) {
+        struct str list = h[i].value, part;
+        if (!str_ieqz(h[i].name, "connection"))
+            continue;
+        while (str_cut(&list, ',', &part))
+            if (str_ieq(str_trim(part), name))
+                return true;
+    }
     return false;
+}
+
+/* Where the first Connection header is, `n` when there is none. */
+static size_t first_connection(const struct http_header *h, size_t n)
+{
+    size_t i = 0;
+    while (i < n && !str_ieqz(h[i].name, "connection"))
+        i++;
+    return i;
 }
 
 bool headers__looped(const struct gateway *g, const struct http_request *r)
@@ -71,7 +86,8 @@ bool headers__looped(const struct gateway *g, const struct http_request *r)
     return false;
 }
 
-static bool goes_on(const struct forward *f, const struct http_header *h)
+/* `connection`: where the first Connection header is. */
+static bool goes_on(const struct forward *f, const struct http_header *h, size_t connection)
 {
     const struct gateway_route *t = f->target.route;
     if (one_of(h->name, hop_by_hop, COUNT_OF(hop_by_hop)) || one_of(h->name, ours_request, COUNT_OF(ours_request)) ||
@@ -81,7 +97,7 @@ static bool goes_on(const struct forward *f, const struct http_header *h)
         return false;
     if (named(&t->remove_headers, h->name) || named(&t->set_headers, h->name))
         return false;
-    return !connection_lists(f->r->headers, f->r->n_headers, h->name);
+    return !connection_lists(f->r->headers, f->r->n_headers, connection, h->name);
 }
 
 static void write_own(struct forward *f, uint64_t now_ns)
@@ -133,14 +149,16 @@ int headers__request(struct forward *f, uint64_t now_ns, struct error *err)
 {
     const struct gateway_words *set = &f->target.route->set_headers;
     struct buf *out = &f->head;
+    size_t connection = first_connection(f->r->headers, f->r->n_headers);
     buf_clear(out);
+    buf_reserve(out, HEAD_BYTES);
     buf_append_str(out, f->r->method_text);
     buf_append_c(out, ' ');
     write_path(f);
     buf_append_z(out, " HTTP/1.1\r\n");
     write_own(f, now_ns);
     for (size_t i = 0; i < f->r->n_headers; i++)
-        if (goes_on(f, &f->r->headers[i]) && !http1_write_header(out, f->r->headers[i].name, f->r->headers[i].value))
+        if (goes_on(f, &f->r->headers[i], connection) && !http1_write_header(out, f->r->headers[i].name, f->r->headers[i].value))
             return error_set(err, STATUS_INVALID, "the header %.*s can't be sent on", STR_ARG(f->r->headers[i].name));
     for (size_t i = 0; i < set->n; i++) {
         const char *colon = strchr(set->v[i], ':');
@@ -157,6 +175,7 @@ struct http_header *headers__answer(struct forward *f, size_t *n, const char **c
     const struct http1_parser *p = &f->conn->channel.parser;
     struct http_header *out = arena_array(f->r->arena, p->n_headers + 1, sizeof *out);
     struct str type = http1_header(p, "content-type");
+    size_t connection = first_connection(p->headers, p->n_headers);
     *n = 0;
     *content_type = type.p ? arena_strdup(f->r->arena, type) : NULL;
     if (!out || (type.p && !*content_type))
@@ -164,7 +183,7 @@ struct http_header *headers__answer(struct forward *f, size_t *n, const char **c
     for (size_t i = 0; i < p->n_headers; i++) {
         struct str name = p->headers[i].name;
         if (!one_of(name, hop_by_hop, COUNT_OF(hop_by_hop)) && !one_of(name, ours_answer, COUNT_OF(ours_answer)) &&
-            !connection_lists(p->headers, p->n_headers, name))
+            !connection_lists(p->headers, p->n_headers, connection, name))
             out[(*n)++] = p->headers[i];
     }
     return out;

@@ -105,6 +105,8 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
         if (rc == 0 && (call->target.route || call->undecided))
             return 0;
     }
+    if (l->api->o.load_report && l->surface == API_HTTP)
+        api__load_report(l->api, r);
     if (rc < 0)
         return rc;
     r->log_model = call->match.model;

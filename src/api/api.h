@@ -48,6 +48,7 @@ struct api_options {
     uint64_t cors_max_age_ns;   /* how long browsers may remember the answer to a preflight */
     const char *name, *version; /* of the server, for GET /v2 */
     uint32_t decode_threads;    /* at most so many for decoding and encoding large bodies; at least 1 */
+    bool load_report;           /* tell balancers that ask how loaded this server is */
     unsigned compat;            /* of enum api_compat: further names on the metrics page; may be changed later */
     const char *adapter_path;   /* folder that LoRA adapters are loaded from; NULL or empty: none */
     /* POST /admin/reload: apply the configuration again; `report` gets JSON that lists what was applied and what needs a

@@ -42,6 +42,9 @@ struct api {
     struct metric *offloaded[API_OFFLOAD_COUNT]; /* given to the pool */
     bool open[ROUTE_COUNT];                      /* ask for nothing */
     struct gen_pool gen;
+    struct {
+        _Atomic uint64_t at_ns, waiting, kv_ppm;
+    } load; /* load_report.c */
     struct metric_family *requests_family;
     /* By route and status code, made at the first use; racing makers get the same handle from the registry. */
     _Atomic(struct metric *) requests[ROUTE_COUNT][API_CODES];
@@ -105,6 +108,9 @@ struct api_call {
 
 /* One handler a route; runs on the I/O thread and leads to exactly one reply. */
 typedef void (*route_handler)(struct api *a, struct http_request *r, struct api_call *call);
+
+/* Add this server's load to the reply, when the request asks for it (load_report.c). */
+void api__load_report(struct api *a, struct http_request *r);
 
 void api__live(struct api *a, struct http_request *r, struct api_call *call);
 void api__ready(struct api *a, struct http_request *r, struct api_call *call);

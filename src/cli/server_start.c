@@ -226,6 +226,7 @@ static int start_api(struct server *s, struct error *err)
         .audit = s->audit,
         .open = s->config->auth.open.v,
         .n_open = s->config->auth.open.n,
+        .load_report = s->config->load_report,
         .compat = (unsigned)s->config->metrics.compat,
         .adapter_path = s->config->llm.adapter_path,
         .reload = s->o.rebuild ? reload_from_api : NULL,

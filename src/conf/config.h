@@ -132,8 +132,9 @@ struct config {
         const char *file; /* "": audit.log in state_dir, if there is one; "off" */
     } audit;
     bool insecure;
-    const char *state_dir;         /* "": none */
-    const char *zone;              /* "": none */
+    const char *state_dir; /* "": none */
+    const char *zone;      /* "": none */
+    bool load_report;
     struct gateway_config gateway; /* `upstreams:` and `routes:`, from the file only */
 
     /* where each row's value came from */

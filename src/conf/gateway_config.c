@@ -66,6 +66,25 @@ static const struct key check_keys[] = {
 };
 static const struct section check_section = SECTION("upstreams[].check", check_keys, gateway_pool, NULL);
 
+static const struct key report_keys[] = {
+    {"headers",    KEY_BOOL,   AT(gateway_pool, report.headers),    "false", 0, 0, NULL, NULL, "Ask each server for its load in a header of its answers (ORCA: endpoint-load-metrics; inferd, vLLM, Triton), and read it."},
+    {"path",       KEY_STRING, AT(gateway_pool, report.path),       "",   0, 1023, NULL, NULL, "A metrics page to poll: vllm:*, sglang:* and inferd's names are understood. Empty: none."},
+    {"port",       KEY_COUNT,  AT(gateway_pool, report.port),       "0",  0, 65535, NULL, NULL, "Where the page is, if not at the server's own port."},
+    {"agent_port", KEY_COUNT,  AT(gateway_pool, report.agent_port), "0",  0, 65535, NULL, NULL, "Where a HAProxy agent answers each connection with a line: ready, drain, maint, down, loading, 75%, maxconn:30. 0: none."},
+    {"interval",   KEY_TIME,   AT(gateway_pool, report.interval),   "100ms", 10 * MS, HOUR, NULL, NULL, "Between two polls of a server."},
+    {"timeout",    KEY_TIME,   AT(gateway_pool, report.timeout),    "1s", 10 * MS, HOUR, NULL, NULL, "For one poll."},
+    {"max_age",    KEY_TIME,   AT(gateway_pool, report.max_age),    "200ms", 10 * MS, HOUR, NULL, NULL, "Older reports of load are ignored."},
+};
+static const struct section report_section = SECTION("upstreams[].report", report_keys, gateway_pool, NULL);
+
+static const struct key llm_keys[] = {
+    {"queue",   KEY_COUNT, AT(gateway_pool, llm.queue),   "2", 0, 1000, NULL, NULL, "Weight of the queue: tokens sent there from here, and what the server reports as waiting."},
+    {"kv",      KEY_COUNT, AT(gateway_pool, llm.kv),      "2", 0, 1000, NULL, NULL, "Weight of the free share of its KV cache."},
+    {"prefix",  KEY_COUNT, AT(gateway_pool, llm.prefix),  "3", 0, 1000, NULL, NULL, "Weight of the share of the prompt that it has seen."},
+    {"adapter", KEY_COUNT, AT(gateway_pool, llm.adapter), "1", 0, 1000, NULL, NULL, "Weight of having the LoRA adapter that the request names as its model."},
+};
+static const struct section llm_section = SECTION("upstreams[].llm", llm_keys, gateway_pool, NULL);
+
 static const struct key retry_keys[] = {
     {"attempts",       KEY_COUNT, AT(gateway_pool, retry.attempts),       "3",  1, 8, NULL, NULL, "In all, each on another server. 1: no retries."},
     {"on",             KEY_WORDS, AT(gateway_pool, retry.on),             "connect,reset,timeout,503", 0, 8, retry_words, NULL, "connect: no connection. reset: it broke before an answer began. timeout: see routes[].try_timeout. 502 503 504: such an answer. All but connect need an idempotent route."},
@@ -91,6 +110,8 @@ static const struct key pool_keys[] = {
     {"queue",            KEY_COUNT,  AT(gateway_pool, queue),            "256", 0, 1000000, NULL, NULL, "Requests that may wait while all servers are at max_conns."},
     {"queue_timeout",    KEY_TIME,   AT(gateway_pool, queue_timeout),    "5s", MS, HOUR, NULL, NULL, "How long they may."},
     {"check",            KEY_MAP,    0,                                  NULL, 0, 0, NULL, &check_section, "Active checks."},
+    {"report",           KEY_MAP,    0,                                  NULL, 0, 0, NULL, &report_section, "What servers say of themselves."},
+    {"llm",              KEY_MAP,    0,                                  NULL, 0, 0, NULL, &llm_section, "Weights of the llm policy."},
     {"retry",            KEY_MAP,    0,                                  NULL, 0, 0, NULL, &retry_section, "Retries."},
 };
 static const struct section pool_section = SECTION("upstreams[]", pool_keys, gateway_pool, NULL);

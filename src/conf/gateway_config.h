@@ -54,6 +54,15 @@ struct gateway_pool {
         uint32_t fall, rise;
     } check;
     struct {
+        bool headers;              /* ask for endpoint-load-metrics, and read it */
+        const char *path;          /* of a metrics page; "": none is read */
+        uint32_t port, agent_port; /* 0: the server's own; 0: no agent */
+        uint64_t interval, timeout, max_age;
+    } report;
+    struct {
+        uint32_t queue, kv, prefix, adapter; /* weights */
+    } llm;
+    struct {
         uint32_t attempts; /* in all, the first included */
         uint32_t budget_percent, budget_least;
         struct gateway_words on; /* connect reset timeout 502 503 504 */

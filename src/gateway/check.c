@@ -34,7 +34,7 @@ struct ticker {
     struct gateway_table *table; /* whose pools have checks now */
 };
 
-static struct upstream *find(struct gateway_live *p, const char *name)
+struct upstream *check__find(struct gateway_live *p, const char *name)
 {
     struct upstream_view v;
     for (size_t i = 0; pool_look(p->pool, i, 0, &v); i++)
@@ -51,7 +51,7 @@ static void ended(struct server_check *c, bool passed)
     c->running = false;
     http_channel_close(&c->channel);
     os_mutex_lock(&c->p->lock);
-    struct upstream *u = find(c->p, c->name);
+    struct upstream *u = check__find(c->p, c->name);
     if (u)
         pool_checked(c->p->pool, u, passed, now);
     if (passed)
@@ -138,6 +138,7 @@ static void check_stop(struct server_check *c)
 
 static void stop_all(struct gateway_live *p)
 {
+    report__stop(p);
     LIST_EACH(it, &p->checks)
     check_stop(LIST_ENTRY(it, struct server_check, link));
 }
@@ -195,6 +196,7 @@ static void tend(struct gateway_live *p, uint64_t now)
         check_stop(LIST_ENTRY(it, struct server_check, link));
     for (size_t i = 0; i < n; i++)
         check_start(p, str_of(fresh[i]));
+    report__tend(p);
 }
 
 static bool in_table(const struct gateway_table *t, const struct gateway_live *p)

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "gateway/gateway_priv.h"
 #include "os/clock.h"
+#include "route/report.h"
 
 #define NS_PER_MS     1000000ull
 #define RETRY_AFTER_S 1
@@ -361,6 +362,7 @@ void forward__head(struct forward *f)
     int status = f->conn->channel.parser.status;
     const char *why = retry_word(status);
     uint64_t now = loop_now_ns(f->home->loop);
+    report__head(f);
     if (why && wanted(f, why)) {
         f->last_status = status == 503 ? STATUS_UNAVAILABLE : status == 504 ? STATUS_DEADLINE : STATUS_UPSTREAM;
         error_set(&f->last, f->last_status, "every server that was asked answered %d", status);
@@ -477,6 +479,8 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
     buf_init(&f->answer);
     f->ask.hash = hash_key(f);
     f->ask.tokens = hints->tokens;
+    if (f->p->o.balance == BALANCE_LLM && hints->model.n)
+        f->ask.adapter = report_adapter(target->route->rewrite_model[0] ? str_of(target->route->rewrite_model) : hints->model);
     if (f->p->o.balance == BALANCE_LLM && hints->prompt.n) {
         f->ask.prefix = f->blocks;
         f->ask.n_prefix =

@@ -223,9 +223,8 @@ uint64_t gateway_max_body(struct gateway *g)
 
 static const char *state_of(const struct upstream_view *v)
 {
-    static const char *const says[] = {"ready", "loading", "draining", "maintenance"};
     return v->down                     ? "down"
-           : v->says != UPSTREAM_READY ? says[v->says]
+           : v->says != UPSTREAM_READY ? upstream_says_name(v->says)
            : v->ejected                ? "ejected"
            : v->suspect                ? "suspect"
                                        : "ready";
@@ -246,6 +245,9 @@ static void pool_status(struct gateway_live *p, struct buf *out)
         buf_append_json_str(out, v.name);
         buf_printf(out, ",\"state\":\"%s\",\"in_flight\":%u,\"weight\":%u,\"share\":%.2f,\"level\":%u,\"latency_ms\":%.3f",
                    state_of(&v), v.in_flight, v.weight, v.share, v.level, v.latency_ns / 1e6);
+        if (v.report_age_ns != UINT64_MAX)
+            buf_printf(out, ",\"queued\":%u,\"kv_use\":%.3f,\"report_age_ms\":%.0f", v.queued, v.kv_use,
+                       (double)v.report_age_ns / 1e6);
         buf_printf(out, ",\"times_ejected\":%u,\"ejected_for_s\":%.1f}", v.times_ejected,
                    v.ejected ? (double)(v.ejected_until_ns - now) / 1e9 : 0.0);
     }

@@ -7,6 +7,7 @@
  *   answer.c   an upstream's answer on its way to the client
  *   headers.c  what is sent on and what is not, both ways
  *   check.c    the thread that ticks pools and checks servers; the one that looks up names
+ *   report.c   what servers say of themselves: polled, or in a header of their answers
  *
  * Locks: gateway.lock (RANK_ROUTES): the current table. gateway_pool_live.lock (RANK_POOL): the pool, its budget, its queue. Neither is held
  * across a call out of this folder but into route/ and the log. */
@@ -41,6 +42,8 @@ struct gateway_live {
     uint32_t n_waiting;
     struct metric *retries, *queued, *queue_refused, *budget_refused;
     struct list checks; /* struct server_check; the check thread's */
+    struct list polls;  /* struct server_poll (report.c); the check thread's */
+    struct metric *report_failures;
 };
 
 /* One configuration of routes; immutable, refcounted by the gateway and by the requests under way. */
@@ -181,7 +184,16 @@ struct http_header *headers__answer(struct forward *f, size_t *n, const char **c
 /* Has this request been here before? */
 bool headers__looped(const struct gateway *g, const struct http_request *r);
 
+/* ---- report.c ---- */
+/* An answer's head is in: its load header, where the pool asks for one. */
+void report__head(struct forward *f);
+/* Polls for the servers that are there, none for those that left. The check thread. */
+void report__tend(struct gateway_live *p);
+void report__stop(struct gateway_live *p);
+
 /* ---- check.c ---- */
+/* The server of this name; p->lock held. NULL: it left. */
+struct upstream *check__find(struct gateway_live *p, const char *name);
 int check__start(struct gateway *g, struct error *err) MUST_CHECK;
 void check__stop(struct gateway *g);
 

@@ -93,6 +93,8 @@ static bool goes_on(const struct forward *f, const struct http_header *h, size_t
     if (one_of(h->name, hop_by_hop, COUNT_OF(hop_by_hop)) || one_of(h->name, ours_request, COUNT_OF(ours_request)) ||
         begins(h->name, "x-forwarded-") || begins(h->name, "x-inferd-"))
         return false;
+    if (f->p->o.report.headers && str_ieqz(h->name, "endpoint-load-metrics-format"))
+        return false;
     if (f->hints.own_credentials && (str_ieqz(h->name, "authorization") || str_ieqz(h->name, "x-api-key")))
         return false;
     if (named(&t->remove_headers, h->name) || named(&t->set_headers, h->name))
@@ -117,6 +119,8 @@ static void write_own(struct forward *f, uint64_t now_ns)
     http1_write_header(out, STR("X-Request-Id"), r->request_id);
     if (r->traceparent.n)
         http1_write_header(out, STR("Traceparent"), r->traceparent);
+    if (f->p->o.report.headers)
+        http1_write_header(out, STR("endpoint-load-metrics-format"), STR("text"));
     if (f->deadline_ns != UINT64_MAX)
         http1_write_header_u64(out, "X-Inferd-Timeout-Ms",
                                f->deadline_ns > now_ns ? MAX_OF((f->deadline_ns - now_ns) / NS_PER_MS, (uint64_t)1) : 1);
@@ -183,6 +187,7 @@ struct http_header *headers__answer(struct forward *f, size_t *n, const char **c
     for (size_t i = 0; i < p->n_headers; i++) {
         struct str name = p->headers[i].name;
         if (!one_of(name, hop_by_hop, COUNT_OF(hop_by_hop)) && !one_of(name, ours_answer, COUNT_OF(ours_answer)) &&
+            !(f->p->o.report.headers && str_ieqz(name, "endpoint-load-metrics")) &&
             !connection_lists(p->headers, p->n_headers, connection, name))
             out[(*n)++] = p->headers[i];
     }

@@ -36,6 +36,9 @@ static void register_pool(struct gateway_live *p)
                                "Requests refused because too many waited, or they waited too long.", p->o.name);
     p->budget_refused = counter(p->g, "inferd_upstream_retry_budget_refused_total",
                                 "Retries not made because too many were under way.", p->o.name);
+    p->report_failures = counter(
+        p->g, "inferd_upstream_report_failures_total",
+        "Reports of servers about themselves that could not be read: no connection, no answer, not understood.", p->o.name);
 }
 
 static void options_of(const struct gateway_live *p, struct pool_options *o)
@@ -49,6 +52,11 @@ static void options_of(const struct gateway_live *p, struct pool_options *o)
         .rise = c->check.rise,
         .slow_start_ns = c->slow_start,
         .local_zone = gateway__zone_id(p->g, p->g->o.zone),
+        .llm = {.queue = c->llm.queue,
+                .kv = c->llm.kv,
+                .prefix = c->llm.prefix,
+                .adapter = c->llm.adapter,
+                .report_max_ns = c->report.max_age},
         .outlier = {.consecutive = c->max_fails, .base_ns = c->eject_base, .max_ns = c->eject_max},
         .seed = p->g->seed,
     };
@@ -68,6 +76,7 @@ struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o
     os_mutex_init(&p->lock, RANK_POOL);
     list_init(&p->waiting);
     list_init(&p->checks);
+    list_init(&p->polls);
     int rc = gateway_config_copy(&one, &p->arena, &copy);
     if (!rc) {
         struct pool_options po;
@@ -95,7 +104,7 @@ void live_unref(struct gateway_live *p)
 {
     if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
         return;
-    ASSERT(list_empty(&p->checks) && list_empty(&p->waiting));
+    ASSERT(list_empty(&p->checks) && list_empty(&p->polls) && list_empty(&p->waiting));
     pool_destroy(p->pool);
     arena_release(&p->arena);
     os_mutex_release(&p->lock);

@@ -64,6 +64,14 @@ struct spans {
     struct span own, queued;
 };
 
+static bool has_adapter(const struct upstream *u, uint64_t adapter)
+{
+    for (uint32_t i = 0; i < u->report.n_adapters; i++)
+        if (u->report.adapters[i] == adapter)
+            return true;
+    return false;
+}
+
 static double score(const struct pool *p, const struct upstream *u, const struct spans *s, const struct pick_request *r,
                     uint64_t now_ns)
 {
@@ -76,7 +84,7 @@ static double score(const struct pool *p, const struct upstream *u, const struct
     }
     if (r->n_prefix)
         x += o->prefix * (double)prefix_set_match(u->prefix, r->prefix, r->n_prefix) / (double)r->n_prefix;
-    if (r->adapter && u->report.adapter == r->adapter)
+    if (r->adapter && has_adapter(u, r->adapter))
         x += o->adapter;
     return x;
 }
@@ -86,13 +94,10 @@ struct upstream *balance__llm(struct pool *p, struct upstream **c, size_t n, con
     uint64_t tokens = MAX_OF(r->tokens, (uint64_t)1);
     struct spans s = {0};
     size_t kept = within_bound(p, c, n, tokens, now_ns), ties = 0;
-    bool any = false;
     for (size_t i = 0; i < kept; i++) {
         widen(&s.own, own(p, p->tie[i], now_ns), i == 0);
-        if (!fresh(p, p->tie[i], now_ns))
-            continue;
-        widen(&s.queued, p->tie[i]->report.queued, !any);
-        any = true;
+        /* beside one of which nothing is known, a queue is long by itself, not for being the longest */
+        widen(&s.queued, fresh(p, p->tie[i], now_ns) ? p->tie[i]->report.queued : 0, i == 0);
     }
     double best = -1;
     for (size_t i = 0; i < kept; i++) {

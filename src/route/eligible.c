@@ -44,7 +44,8 @@ static bool passes(const struct upstream *u, enum narrowing what, uint64_t now_n
     case NOT_SUSPECT:
         return !u->suspect;
     case HAS_ROOM:
-        return !u->o.max_conns || u->in_flight < u->o.max_conns;
+        return (!u->o.max_conns || u->in_flight < u->o.max_conns) &&
+               (!u->report.max_conns || u->in_flight < u->report.max_conns);
     }
     return true;
 }

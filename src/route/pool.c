@@ -40,10 +40,9 @@ static const char *const event_names[] = {
 };
 
 static const char *const says_names[] = {
-    [UPSTREAM_READY] = "it says that it is ready",
-    [UPSTREAM_LOADING] = "it says that it is loading",
-    [UPSTREAM_DRAINING] = "it says that it is draining",
-    [UPSTREAM_MAINTENANCE] = "it says that it is in maintenance",
+    [UPSTREAM_READY] = "it says that it is ready",       [UPSTREAM_LOADING] = "it says that it is loading",
+    [UPSTREAM_DRAINING] = "it says that it is draining", [UPSTREAM_MAINTENANCE] = "it says that it is in maintenance",
+    [UPSTREAM_DOWN] = "its agent says that it is down",
 };
 
 const char *balance_name(enum balance_policy p)
@@ -62,6 +61,16 @@ int balance_from_name(struct str s, enum balance_policy *out, struct error *err)
                      "unknown balancing policy \"%.*s\"; it is one of round_robin, least_conn, p2c, hash, llm", STR_ARG(s));
 }
 
+const char *upstream_says_name(enum upstream_says s)
+{
+    static const char *const names[] = {
+        [UPSTREAM_READY] = "ready",       [UPSTREAM_LOADING] = "loading",
+        [UPSTREAM_DRAINING] = "draining", [UPSTREAM_MAINTENANCE] = "maintenance",
+        [UPSTREAM_DOWN] = "down",
+    };
+    return names[s];
+}
+
 const char *pool_event_name(enum pool_event e)
 {
     return event_names[e];
@@ -78,6 +87,7 @@ static void set_defaults(struct pool_options *o)
     o->zone_min_healthy = o->zone_min_healthy ? o->zone_min_healthy : 2;
     o->hash_bound = o->hash_bound > 1 ? o->hash_bound : 1.25;
     o->latency_tau_ns = o->latency_tau_ns ? o->latency_tau_ns : 10 * NS_PER_S;
+    o->word_ns = o->word_ns ? o->word_ns : 10 * NS_PER_S;
     struct llm_options *l = &o->llm;
     if (l->queue <= 0 && l->kv <= 0 && l->prefix <= 0 && l->adapter <= 0) {
         l->queue = 2;
@@ -279,7 +289,7 @@ int pool_set(struct pool *p, const struct upstream_options *list, size_t n, uint
 double pool__share(const struct pool *p, const struct upstream *u, uint64_t now_ns)
 {
     uint64_t window = u->o.slow_start_ns ? u->o.slow_start_ns : p->o.slow_start_ns;
-    double share = u->report.weight_pc ? u->report.weight_pc / 100.0 : 1;
+    double share = u->report.has_weight ? u->report.weight_pc / 100.0 : 1;
     if (!u->since_ns || !window || now_ns >= u->since_ns + window)
         return share;
     uint64_t age = now_ns > u->since_ns ? now_ns - u->since_ns : 0;
@@ -348,21 +358,51 @@ void pool_checked(struct pool *p, struct upstream *u, bool passed, uint64_t now_
     pool__event(p, u, passed ? POOL_CHECK_UP : POOL_CHECK_DOWN, passed ? "its checks pass again" : "its checks fail");
 }
 
+/* Its word from now on. */
+static void says(struct pool *p, struct upstream *u, enum upstream_says word, const char *reason, uint64_t now_ns)
+{
+    u->said_until_ns = now_ns + p->o.word_ns;
+    if (word == u->report.says)
+        return;
+    u->report.says = word;
+    if (word == UPSTREAM_READY)
+        pool__enter(p, u, now_ns);
+    pool__event(p, u, POOL_SAYS, reason);
+}
+
 void pool_reported(struct pool *p, struct upstream *u, const struct upstream_report *r, uint64_t now_ns)
 {
-    enum upstream_says before = u->report.says;
-    u->report = *r;
-    u->report.kv_use = MIN_OF(MAX_OF(r->kv_use, 0.0), 1.0);
-    u->reported_ns = r->has_load ? MAX_OF(now_ns, (uint64_t)1) : 0;
-    if (r->says == before)
-        return;
-    if (r->says == UPSTREAM_READY)
-        pool__enter(p, u, now_ns);
-    pool__event(p, u, POOL_SAYS, says_names[r->says]);
+    struct upstream_report *own = &u->report;
+    if (r->has_load) {
+        own->queued = r->queued;
+        own->kv_use = MIN_OF(MAX_OF(r->kv_use, 0.0), 1.0);
+        u->reported_ns = MAX_OF(now_ns, (uint64_t)1);
+    }
+    if (r->has_adapters) {
+        own->n_adapters = MIN_OF(r->n_adapters, (uint32_t)REPORT_ADAPTERS_MAX);
+        memcpy(own->adapters, r->adapters, own->n_adapters * sizeof own->adapters[0]);
+    }
+    if (r->has_weight) {
+        own->has_weight = r->weight_pc > 0;
+        own->weight_pc = r->weight_pc;
+    }
+    if (r->has_max_conns)
+        own->max_conns = r->max_conns;
+    /* weight 0 is HAProxy's other way to say drain */
+    bool none = r->has_weight && !r->weight_pc;
+    if (none && (!r->has_says || r->says == UPSTREAM_READY))
+        says(p, u, UPSTREAM_DRAINING, "its agent gives it weight 0", now_ns);
+    else if (r->has_says)
+        says(p, u, r->says, says_names[r->says], now_ns);
+    else if (r->has_weight && u->report.says == UPSTREAM_DRAINING)
+        says(p, u, UPSTREAM_READY, "its agent gives it weight again", now_ns);
 }
 
 void pool_tick(struct pool *p, uint64_t now_ns)
 {
+    for (size_t i = 0; i < p->n; i++)
+        if (p->all[i]->report.says != UPSTREAM_READY && now_ns >= p->all[i]->said_until_ns)
+            says(p, p->all[i], UPSTREAM_READY, "it has not repeated that it takes nothing", now_ns);
     outlier__tick(p, now_ns);
 }
 
@@ -388,6 +428,9 @@ bool pool_look(const struct pool *p, size_t i, uint64_t now_ns, struct upstream_
         .times_ejected = u->times_ejected,
         .tokens = u->tokens,
         .ejected_until_ns = u->ejected_until_ns,
+        .queued = u->report.queued,
+        .kv_use = u->report.kv_use,
+        .report_age_ns = u->reported_ns ? now_ns - MIN_OF(now_ns, u->reported_ns) : UINT64_MAX,
         .latency_ns = u->latency_ns,
         .share = pool__share(p, u, now_ns),
     };

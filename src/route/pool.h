@@ -66,6 +66,7 @@ struct pool_options {
     double hash_bound;         /* requests in flight over the mean that the hash policy allows [1.25] */
     uint64_t slow_start_ns;    /* weight grows from a tenth to the whole for so long after coming into service [0: at once] */
     uint64_t latency_tau_ns;   /* memory of the latency average [10 s] */
+    uint64_t word_ns;          /* "draining" and the like hold so long, unless they are said again [10 s] */
     struct outlier_options outlier;
     struct llm_options llm;
     uint64_t seed;
@@ -83,16 +84,21 @@ struct upstream_options {
     uint64_t slow_start_ns;   /* 0: the pool's */
 };
 
-/* What an upstream says of itself (ORCA headers, an agent line, its metrics). */
-enum upstream_says { UPSTREAM_READY, UPSTREAM_LOADING, UPSTREAM_DRAINING, UPSTREAM_MAINTENANCE };
+/* What an upstream says of itself (ORCA headers, an agent line, its metrics: report.h). A report changes what it has, no more. */
+enum upstream_says { UPSTREAM_READY, UPSTREAM_LOADING, UPSTREAM_DRAINING, UPSTREAM_MAINTENANCE, UPSTREAM_DOWN };
+const char *upstream_says_name(enum upstream_says s); /* "ready", "loading" ... */
+
+#define REPORT_ADAPTERS_MAX 16
 
 struct upstream_report {
+    bool has_says, has_load, has_adapters, has_weight, has_max_conns;
     enum upstream_says says;
-    bool has_load;      /* the three below are there */
-    uint32_t queued;    /* requests waiting */
-    double kv_use;      /* 0..1 */
-    uint64_t adapter;   /* hash of an adapter that is loaded; 0: none told */
-    uint32_t weight_pc; /* the agent's own word on its weight, percent; 0: not told */
+    uint32_t queued;                        /* load: requests waiting */
+    double kv_use;                          /* load: 0..1 */
+    uint64_t adapters[REPORT_ADAPTERS_MAX]; /* [n_adapters] hashes of those that are loaded */
+    uint32_t n_adapters;
+    uint32_t weight_pc; /* of the configured weight, percent; 0: nothing new, please */
+    uint32_t max_conns; /* 0: no bound of its own */
 };
 
 struct pool;
@@ -156,6 +162,8 @@ void pool_done(struct pool *p, const struct pick *k, enum pick_outcome outcome, 
 
 /* An active check of `u` ended. */
 void pool_checked(struct pool *p, struct upstream *u, bool passed, uint64_t now_ns);
+/* `u` said something. A word other than ready takes it out of service until it says otherwise or word_ns have passed in silence: one that
+ * gets no requests has no answers to take its word back in. */
 void pool_reported(struct pool *p, struct upstream *u, const struct upstream_report *r, uint64_t now_ns);
 /* Readmission, rates: call at least once a second. */
 void pool_tick(struct pool *p, uint64_t now_ns);
@@ -168,6 +176,9 @@ struct upstream_view {
     enum upstream_says says;
     uint32_t in_flight, level, zone, weight, times_ejected;
     uint64_t tokens, ejected_until_ns;
+    uint32_t queued; /* reported, and of that age; UINT64_MAX: never */
+    double kv_use;
+    uint64_t report_age_ns;
     double latency_ns, share; /* share: of its weight, in slow start */
 };
 /* The `i`th; false past the end. */

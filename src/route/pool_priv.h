@@ -39,7 +39,8 @@ struct upstream {
     double sweep_latency_ns;      /* sum over sweep_ok */
 
     struct upstream_report report;
-    uint64_t reported_ns; /* of its load; 0: never */
+    uint64_t reported_ns;   /* of its load; 0: never */
+    uint64_t said_until_ns; /* its word, when that is not ready */
 
     double latency_ns; /* peak-sensitive average; 0: nothing known */
     uint64_t latency_at_ns;

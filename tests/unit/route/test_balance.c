@@ -176,7 +176,12 @@ static void llm_keeps_a_conversation(void **state)
 
 static void report(struct rig *r, char who, uint32_t queued, double kv, uint64_t adapter)
 {
-    struct upstream_report rep = {.says = UPSTREAM_READY, .has_load = true, .queued = queued, .kv_use = kv, .adapter = adapter};
+    struct upstream_report rep = {.has_load = true,
+                                  .queued = queued,
+                                  .kv_use = kv,
+                                  .has_adapters = true,
+                                  .adapters = {adapter},
+                                  .n_adapters = adapter != 0};
     pool_reported(r->p, rig_view(r, who).upstream, &rep, r->now);
 }
 
@@ -195,6 +200,12 @@ static void llm_reads_fresh_reports(void **state)
     r.now += 201 * MS;
     char first = rig_ask(&r, NULL, 0, PICK_OK), second = rig_ask(&r, NULL, 0, PICK_OK);
     assert_int_not_equal(first, second); /* equals again: they take turns */
+    report(&r, 'a', 20, 0.95, 0); /* of the other nothing is known: that is better than this, and worse than an empty one */
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(rig_ask(&r, NULL, 0, PICK_OK), 'b');
+    report(&r, 'a', 0, 0.1, 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(rig_ask(&r, NULL, 0, PICK_OK), 'a');
     report(&r, 'a', 0, 0.5, 77);
     report(&r, 'b', 0, 0.5, 0);
     assert_int_equal(rig_ask(&r, &(struct pick_request){.adapter = 77}, 0, PICK_OK), 'a');

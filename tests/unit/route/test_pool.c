@@ -240,7 +240,7 @@ static void levels_spill(void **state)
     for (size_t c = 0; c < COUNT_OF(cases); c++) {
         unsigned got[256];
         for (int i = 0; i < 10; i++) {
-            struct upstream_report rep = {.says = i < cases[c].healthy ? UPSTREAM_READY : UPSTREAM_DRAINING};
+            struct upstream_report rep = {.has_says = true, .says = i < cases[c].healthy ? UPSTREAM_READY : UPSTREAM_DRAINING};
             pool_reported(r.p, rig_view(&r, names[i]).upstream, &rep, r.now);
         }
         shares(&r, 4000, got);

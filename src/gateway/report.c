@@ -1,0 +1,267 @@
+/* report.c: what servers say of themselves. A header of an answer costs nothing and is as fresh as the traffic; a metrics page or an agent's
+ * line is polled on the check thread, so that a server without traffic is known too. Reading is route/report.h's, what follows from it the
+ * pool's.
+ *
+ * A poll keeps its connection to a metrics page; an agent answers each connection with a line and closes it. A poll that fails is counted and
+ * says nothing: the load that was reported ages out by itself, and whether a server is there at all is for checks and requests to find. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "gateway/gateway_priv.h"
+#include "os/file.h"
+#include "route/report.h"
+
+#define PAGE_BYTES_MAX (4u << 20)
+#define LINE_BYTES_MAX 256
+
+struct server_poll {
+    struct list link;
+    struct gateway_live *p;
+    struct loop_timer timer; /* next poll, or the end of this one */
+    struct loop_task reap;
+    char name[OS_ADDR_TEXT_BYTES];
+    struct os_addr addr;
+    bool agent, running, seen;
+    struct buf text; /* what has come of the page or the line */
+    /* a page's */
+    struct http_channel channel;
+    struct buf request;
+    /* an agent's */
+    struct loop_fd watch;
+};
+
+static void apply(struct gateway_live *p, struct upstream *u, const struct upstream_report *r, uint64_t now)
+{
+    if (u)
+        pool_reported(p->pool, u, r, now);
+    if (r->has_says && r->says == UPSTREAM_READY)
+        live_wake_one(p);
+}
+
+void report__head(struct forward *f)
+{
+    struct upstream_report r;
+    struct error err;
+    struct str value =
+        f->p->o.report.headers ? http1_header(&f->conn->channel.parser, "endpoint-load-metrics") : (struct str){0};
+    if (!value.p)
+        return;
+    if (report_read_header(value, &r, &err) < 0) {
+        metric_inc(f->p->report_failures);
+        return;
+    }
+    os_mutex_lock(&f->p->lock);
+    apply(f->p, f->pick.upstream, &r, loop_now_ns(f->home->loop));
+    os_mutex_unlock(&f->p->lock);
+}
+
+/* ---- one poll ---- */
+
+static void close_agent(struct server_poll *s)
+{
+    if (s->watch.fd < 0)
+        return;
+    loop_fd_remove(s->p->g->loop, &s->watch);
+    os_close(s->watch.fd);
+    s->watch.fd = -1;
+}
+
+static void ended(struct server_poll *s, bool answered)
+{
+    struct loop *loop = s->p->g->loop;
+    uint64_t now = loop_update_now(loop);
+    struct upstream_report r;
+    struct error err;
+    int rc = !answered  ? STATUS_UNAVAILABLE
+             : s->agent ? report_read_agent(buf_str(&s->text), &r, &err)
+                        : report_read_metrics(buf_str(&s->text), &r, &err);
+    s->running = false;
+    close_agent(s);
+    if (rc < 0) {
+        http_channel_close(&s->channel);
+        metric_inc(s->p->report_failures);
+    } else {
+        os_mutex_lock(&s->p->lock);
+        apply(s->p, check__find(s->p, s->name), &r, now);
+        os_mutex_unlock(&s->p->lock);
+    }
+    loop_timer_start(loop, &s->timer, now + s->p->o.report.interval);
+}
+
+static void on_connected(struct http_channel *ch)
+{
+    struct server_poll *s = ch->user;
+    http_channel_send(ch, buf_str(&s->request));
+}
+
+static void on_body(struct http_channel *ch, struct str part)
+{
+    struct server_poll *s = ch->user;
+    if (s->text.n + part.n > PAGE_BYTES_MAX)
+        ended(s, false);
+    else
+        buf_append_str(&s->text, part);
+}
+
+static void on_done(struct http_channel *ch, int status)
+{
+    struct server_poll *s = ch->user;
+    ended(s, status == 200 && !s->text.failed);
+}
+
+static void on_failed(struct http_channel *ch, const struct error *err)
+{
+    struct server_poll *s = ch->user;
+    (void)err;
+    if (s->running)
+        ended(s, false);
+}
+
+static void on_agent(struct loop_fd *w, uint32_t events)
+{
+    struct server_poll *s = CONTAINER_OF(w, struct server_poll, watch);
+    char part[LINE_BYTES_MAX];
+    ssize_t n = os_sock_read(w->fd, part, sizeof part);
+    (void)events;
+    if (n == STATUS_AGAIN)
+        return;
+    if (n > 0)
+        buf_append(&s->text, part, (size_t)n);
+    bool line = s->text.n && memchr(s->text.p, '\n', s->text.n);
+    if (n <= 0 || line || s->text.n >= LINE_BYTES_MAX)
+        ended(s, !s->text.failed && s->text.n > 0);
+}
+
+static void ask_agent(struct server_poll *s)
+{
+    struct error err;
+    int fd;
+    int rc = os_sock_connect(&s->addr, &fd, &err);
+    if (rc < 0 && rc != STATUS_AGAIN) {
+        ended(s, false);
+        return;
+    }
+    s->watch = (struct loop_fd){.fd = fd, .ready = on_agent};
+    if (loop_fd_add(s->p->g->loop, &s->watch, LOOP_READ, &err) < 0) {
+        os_close(fd);
+        s->watch.fd = -1;
+        ended(s, false);
+    }
+}
+
+static void on_timer(struct loop_timer *t)
+{
+    struct server_poll *s = CONTAINER_OF(t, struct server_poll, timer);
+    if (s->running) {
+        ended(s, false);
+        return;
+    }
+    s->running = true;
+    buf_clear(&s->text);
+    loop_timer_start(s->p->g->loop, &s->timer, loop_now_ns(s->p->g->loop) + s->p->o.report.timeout);
+    if (s->agent)
+        ask_agent(s);
+    else if (http_channel_is_open(&s->channel))
+        http_channel_send(&s->channel, buf_str(&s->request));
+    else
+        http_channel_connect(&s->channel, &s->addr);
+}
+
+/* ---- which polls there are ---- */
+
+static void poll_start(struct gateway_live *p, const char *name, bool agent)
+{
+    struct server_poll *s = calloc(1, sizeof *s);
+    uint32_t port = agent ? p->o.report.agent_port : p->o.report.port;
+    struct error err;
+    if (!s || os_addr_parse(name, &s->addr, &err) < 0) {
+        free(s); /* tried again at the next round */
+        return;
+    }
+    memcpy(s->name, name, strlen(name) + 1);
+    if (port)
+        os_addr_set_port(&s->addr, (uint16_t)port);
+    s->p = p;
+    s->agent = agent;
+    s->seen = true;
+    s->watch.fd = -1;
+    buf_init(&s->text);
+    buf_init(&s->request);
+    http_channel_init(&s->channel, p->g->loop);
+    s->channel.user = s;
+    s->channel.connected = on_connected;
+    s->channel.body = on_body;
+    s->channel.done = on_done;
+    s->channel.failed = on_failed;
+    buf_printf(&s->request, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: text/plain\r\n\r\n", p->o.report.path,
+               s->name, p->g->via);
+    loop_timer_init(&s->timer, on_timer);
+    list_push_back(&p->polls, &s->link);
+    loop_timer_start(p->g->loop, &s->timer, loop_now_ns(p->g->loop));
+}
+
+static void reap(struct loop_task *t)
+{
+    struct server_poll *s = CONTAINER_OF(t, struct server_poll, reap);
+    http_channel_release(&s->channel);
+    buf_release(&s->request);
+    buf_release(&s->text);
+    free(s);
+}
+
+static void poll_stop(struct server_poll *s)
+{
+    s->running = false;
+    loop_timer_stop(s->p->g->loop, &s->timer);
+    http_channel_close(&s->channel);
+    close_agent(s);
+    list_remove(&s->link);
+    s->reap.run = reap;
+    loop_defer(s->p->g->loop, &s->reap);
+}
+
+void report__stop(struct gateway_live *p)
+{
+    LIST_EACH(it, &p->polls)
+    poll_stop(LIST_ENTRY(it, struct server_poll, link));
+}
+
+static bool has_poll(struct gateway_live *p, struct str name, bool agent)
+{
+    LIST_EACH(it, &p->polls)
+    {
+        struct server_poll *s = LIST_ENTRY(it, struct server_poll, link);
+        if (s->agent == agent && str_eqz(name, s->name))
+            return s->seen = true;
+    }
+    return false;
+}
+
+static void tend(struct gateway_live *p, bool agent)
+{
+    struct upstream_view v;
+    char fresh[16][OS_ADDR_TEXT_BYTES]; /* a few a round; the others in the next */
+    size_t n = 0;
+    os_mutex_lock(&p->lock);
+    for (size_t i = 0; pool_look(p->pool, i, 0, &v); i++)
+        if (!has_poll(p, v.name, agent) && n < sizeof fresh / sizeof fresh[0])
+            snprintf(fresh[n++], sizeof fresh[0], "%.*s", STR_ARG(v.name));
+    os_mutex_unlock(&p->lock);
+    for (size_t i = 0; i < n; i++)
+        poll_start(p, fresh[i], agent);
+}
+
+void report__tend(struct gateway_live *p)
+{
+    LIST_EACH(it, &p->polls)
+    LIST_ENTRY(it, struct server_poll, link)->seen = false;
+    if (p->o.report.path[0])
+        tend(p, false);
+    if (p->o.report.agent_port)
+        tend(p, true);
+    LIST_EACH(it, &p->polls)
+    if (!LIST_ENTRY(it, struct server_poll, link)->seen)
+        poll_stop(LIST_ENTRY(it, struct server_poll, link));
+}

@@ -41,6 +41,7 @@ struct section {
     }
 
 static const char *const balances[] = {"round_robin", "least_conn", "p2c", "hash", "llm", NULL};
+static const char *const protocols[] = {"http1", "http2", "auto", NULL};
 static const char *const hash_keys[] = {"client", "model", "user", "path", NULL};
 static const char *const retry_words[] = {"connect", "reset", "timeout", "502", "503", "504", NULL};
 
@@ -93,6 +94,14 @@ static const struct key retry_keys[] = {
 };
 static const struct section retry_section = SECTION("upstreams[].retry", retry_keys, gateway_pool, NULL);
 
+static const struct key tls_keys[] = {
+    {"ca",          KEY_STRING, AT(gateway_pool, tls.ca),          "", 0, 1023, NULL, NULL, "Speak TLS, and believe the authorities in this PEM file; `system`: those of the system. Empty: no TLS."},
+    {"certificate", KEY_STRING, AT(gateway_pool, tls.certificate), "", 0, 1023, NULL, NULL, "PEM file of the certificate to show to servers that ask for one, with its chain."},
+    {"key",         KEY_STRING, AT(gateway_pool, tls.key),         "", 0, 1023, NULL, NULL, "PEM file of its key, without a password; empty: it is in the certificate's file."},
+    {"name",        KEY_STRING, AT(gateway_pool, tls.name),        "", 0, 253, NULL, NULL, "Whom servers must prove to be, a name or an address; empty: the host in their own address."},
+};
+static const struct section tls_section = SECTION("upstreams[].tls", tls_keys, gateway_pool, NULL);
+
 static const struct key pool_keys[] = {
     {"name",             KEY_STRING, AT(gateway_pool, name),             NULL, 1, 63, NULL, NULL, "Routes name it. Not \"local\"."},
     {"balance",          KEY_ENUM,   AT(gateway_pool, balance),          "round_robin", 0, 0, balances, NULL, "See docs/guide/gateway.md for which to use when."},
@@ -105,7 +114,10 @@ static const struct key pool_keys[] = {
     {"eject_max",        KEY_TIME,   AT(gateway_pool, eject_max),        "300s", SEC, 24 * HOUR, NULL, NULL, "Its upper bound."},
     {"slow_start",       KEY_TIME,   AT(gateway_pool, slow_start),       "0",  0, HOUR, NULL, NULL, "A server that comes into service grows from a tenth of its weight to all of it in this time."},
     {"keepalive",        KEY_COUNT,  AT(gateway_pool, keepalive),        "64", 0, 4096, NULL, NULL, "Idle connections kept to each server, by each I/O thread."},
-    {"connect_timeout",  KEY_TIME,   AT(gateway_pool, connect_timeout),  "1s", 10 * MS, HOUR, NULL, NULL, "For a connection to come about."},
+    {"keepalive_timeout", KEY_TIME,  AT(gateway_pool, keepalive_timeout), "60s", 100 * MS, 24 * HOUR, NULL, NULL, "An idle connection older than this is closed."},
+    {"protocol",         KEY_ENUM,   AT(gateway_pool, protocol),         "http1", 0, 0, protocols, NULL, "What is spoken with the servers. http2 without TLS: with prior knowledge (h2c). auto: what ALPN agrees on; needs TLS."},
+    {"tls",              KEY_MAP,    0,                                  NULL, 0, 0, NULL, &tls_section, "TLS to the servers."},
+    {"connect_timeout",  KEY_TIME,   AT(gateway_pool, connect_timeout),  "1s", 10 * MS, HOUR, NULL, NULL, "For a connection to come about, the TLS handshake included."},
     {"resolve_interval", KEY_TIME,   AT(gateway_pool, resolve_interval), "30s", SEC, 24 * HOUR, NULL, NULL, "How often names are looked up again."},
     {"queue",            KEY_COUNT,  AT(gateway_pool, queue),            "256", 0, 1000000, NULL, NULL, "Requests that may wait while all servers are at max_conns."},
     {"queue_timeout",    KEY_TIME,   AT(gateway_pool, queue_timeout),    "5s", MS, HOUR, NULL, NULL, "How long they may."},
@@ -395,10 +407,34 @@ static const struct gateway_pool *find_pool(const struct gateway_config *c, cons
     return NULL;
 }
 
+static int check_tls(struct reader *r, const struct gateway_pool *p)
+{
+    const char *without = p->tls.certificate[0] ? "certificate" : p->tls.key[0] ? "key" : p->tls.name[0] ? "name" : NULL;
+    if (!p->tls.ca[0] && without)
+        return node_error(r->err, r->where, 0, STATUS_INVALID,
+                          "upstreams[].tls.%s of pool '%s' needs tls.ca: a PEM file of authorities, or system", without,
+                          p->name);
+    if (p->tls.key[0] && !p->tls.certificate[0])
+        return node_error(r->err, r->where, 0, STATUS_INVALID, "upstreams[].tls.key of pool '%s' needs tls.certificate",
+                          p->name);
+    if (!p->tls.ca[0] && strcmp(protocols[p->protocol], "auto") == 0)
+        return node_error(r->err, r->where, 0, STATUS_INVALID,
+                          "upstreams[].protocol of pool '%s': auto needs tls.ca; without TLS give http1 or http2", p->name);
+    for (size_t i = 0; p->tls.ca[0] && !p->tls.name[0] && i < p->n_servers; i++)
+        if (strncmp(p->servers[i].address, "unix:", 5) == 0)
+            return node_error(r->err, r->where, 0, STATUS_INVALID,
+                              "upstreams[].tls of pool '%s' needs tls.name: its server '%s' has no host to prove", p->name,
+                              p->servers[i].address);
+    return 0;
+}
+
 static int check_pools(struct reader *r, const struct gateway_config *c)
 {
     for (size_t i = 0; i < c->n_pools; i++) {
         const struct gateway_pool *p = &c->pools[i];
+        int rc = check_tls(r, p);
+        if (rc)
+            return rc;
         if (strcmp(p->name, "local") == 0)
             return node_error(r->err, r->where, 0, STATUS_INVALID,
                               "upstreams[].name: 'local' is this process; take another name");

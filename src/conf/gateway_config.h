@@ -46,8 +46,14 @@ struct gateway_pool {
     size_t n_servers;
     int hash_key;            /* enum gateway_hash */
     const char *hash_header; /* "": hash_key */
+    int protocol;            /* enum gateway_protocol of gateway/exchange.h, in its order */
     uint32_t min_healthy, keepalive, max_fails, queue;
-    uint64_t slow_start, connect_timeout, eject_base, eject_max, resolve_interval, queue_timeout;
+    uint64_t slow_start, connect_timeout, eject_base, eject_max, resolve_interval, queue_timeout, keepalive_timeout;
+    struct {
+        const char *ca;                /* "": no TLS; "system"; a PEM file */
+        const char *certificate, *key; /* "": none */
+        const char *name;              /* "": the server's own host */
+    } tls;
     struct {
         const char *path; /* "": no active checks */
         uint64_t interval, timeout;

@@ -12,9 +12,9 @@
 static void on_writable(struct http_request *r)
 {
     struct forward *f = r->taker;
-    if (f->conn && f->blocked) {
+    if (exchange_is_open(&f->x) && f->blocked) {
         f->blocked = false;
-        http_channel_pause(&f->conn->channel, false);
+        exchange_pause(&f->x, false);
         forward__arm(f, loop_now_ns(f->home->loop) + f->target.route->idle_timeout);
     }
 }
@@ -27,8 +27,8 @@ static bool has_events(const char *content_type)
 
 void answer__begin(struct forward *f)
 {
-    const struct http1_parser *p = &f->conn->channel.parser;
-    bool small = p->body == HTTP1_NO_BODY || (p->body == HTTP1_LENGTH && p->content_length <= COLLECT_BYTES);
+    const struct exchange *x = &f->x;
+    bool small = x->answer_body == HTTP1_NO_BODY || (x->answer_body == HTTP1_LENGTH && x->content_length <= COLLECT_BYTES);
     if (small || f->r->method == HTTP_HEAD) {
         f->phase = FORWARD_BUFFERING;
         return;
@@ -37,15 +37,14 @@ void answer__begin(struct forward *f)
     const char *type;
     struct http_header *headers = headers__answer(f, &n, &type);
     if (!headers) {
-        peers_drop(f->conn);
-        f->conn = NULL;
+        exchange_drop(&f->x);
         http_reply_error(f->r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
         forward__end(f, PICK_CANCELLED);
         return;
     }
     f->phase = FORWARD_STREAMING;
     f->events = has_events(type);
-    http_stream_begin(f->r, p->status, type, headers, n, on_writable);
+    http_stream_begin(f->r, x->status, type, headers, n, on_writable);
 }
 
 void answer__take(struct forward *f, struct str part)
@@ -63,9 +62,9 @@ void answer__take(struct forward *f, struct str part)
     s->n = part.n;
     struct slice piece = slice_of(s, 0, part.n);
     slab_unref(s);
-    if (!http_stream_write(f->r, piece) && f->conn) {
+    if (!http_stream_write(f->r, piece) && exchange_is_open(&f->x)) {
         f->blocked = true;
-        http_channel_pause(&f->conn->channel, true);
+        exchange_pause(&f->x, true);
         forward__arm(f, UINT64_MAX); /* it is the client that is slow: net's write timeout watches it */
     }
 }
@@ -86,7 +85,7 @@ void answer__end(struct forward *f)
     if (!headers || (!empty && !body.p))
         http_reply_error(f->r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
     else
-        http_reply(f->r, f->conn->channel.parser.status, type, headers, n, &body, !empty);
+        http_reply(f->r, f->x.status, type, headers, n, &body, !empty);
 }
 
 void answer__break(struct forward *f, const char *text)

@@ -19,12 +19,13 @@
 struct server_check {
     struct list link;
     struct gateway_live *p;
-    struct http_channel channel;
+    struct exchange x;
     struct loop_timer timer; /* next check, or the end of this one */
     struct loop_task reap;
     char name[OS_ADDR_TEXT_BYTES];
-    struct os_addr addr;
-    struct buf request;
+    char host[256];
+    struct http_header agent;
+    struct exchange_request request;
     bool running, seen;
 };
 
@@ -49,7 +50,7 @@ static void ended(struct server_check *c, bool passed)
 {
     uint64_t now = loop_update_now(c->p->g->loop);
     c->running = false;
-    http_channel_close(&c->channel);
+    exchange_drop(&c->x);
     os_mutex_lock(&c->p->lock);
     struct upstream *u = check__find(c->p, c->name);
     if (u)
@@ -60,23 +61,67 @@ static void ended(struct server_check *c, bool passed)
     loop_timer_start(c->p->g->loop, &c->timer, now + c->p->o.check.interval);
 }
 
-static void on_connected(struct http_channel *ch)
+static struct server_check *of(struct exchange *x)
 {
-    struct server_check *c = ch->user;
-    http_channel_send(ch, buf_str(&c->request));
+    return CONTAINER_OF(x, struct server_check, x);
 }
 
-static void on_done(struct http_channel *ch, int status)
+static void on_connected(struct exchange *x)
 {
-    ended(ch->user, status / 100 == 2);
+    exchange_send(x, &of(x)->request);
 }
 
-static void on_failed(struct http_channel *ch, const struct error *err)
+static void on_head(struct exchange *x)
 {
-    struct server_check *c = ch->user;
+    (void)x;
+}
+
+static void on_body(struct exchange *x, struct str part)
+{
+    (void)x, (void)part;
+}
+
+static void on_done(struct exchange *x)
+{
+    ended(of(x), x->status / 100 == 2);
+}
+
+static void on_failed(struct exchange *x, const struct error *err)
+{
     (void)err;
-    if (c->running)
-        ended(c, false);
+    if (of(x)->running)
+        ended(of(x), false);
+}
+
+static struct str nothing_pending(struct exchange *x, bool *last)
+{
+    (void)x;
+    *last = true;
+    return (struct str){0};
+}
+
+static void nothing_taken(struct exchange *x, size_t n)
+{
+    (void)x, (void)n;
+}
+
+static const struct exchange_events events = {.connected = on_connected,
+                                              .head = on_head,
+                                              .body = on_body,
+                                              .done = on_done,
+                                              .failed = on_failed,
+                                              .pending = nothing_pending,
+                                              .taken = nothing_taken};
+
+/* Over a connection of its own: that a new one comes about is part of what is checked. */
+static void begin(struct server_check *c)
+{
+    c->running = true;
+    loop_timer_start(c->p->g->loop, &c->timer, loop_now_ns(c->p->g->loop) + c->p->o.check.timeout);
+    struct gateway_loop *home = peers_of_loop(c->p->g, c->p->g->loop);
+    if (!home || exchange_take(&c->x, home, c->p->transport, str_of(c->name), str_of(c->host)))
+        return; /* no memory: the timer says that it failed */
+    exchange_connect(&c->x);
 }
 
 static void on_timer(struct loop_timer *t)
@@ -86,43 +131,35 @@ static void on_timer(struct loop_timer *t)
         ended(c, false);
         return;
     }
-    c->running = true;
-    loop_timer_start(c->p->g->loop, &c->timer, loop_now_ns(c->p->g->loop) + c->p->o.check.timeout);
-    http_channel_connect(&c->channel, &c->addr);
+    begin(c);
 }
 
-static void check_start(struct gateway_live *p, struct str name)
+static void check_start(struct gateway_live *p, struct str name, struct str host)
 {
     struct server_check *c = calloc(1, sizeof *c);
-    struct error err;
-    if (!c || name.n >= sizeof c->name)
-        goto fail;
+    if (!c || name.n >= sizeof c->name || host.n >= sizeof c->host) {
+        free(c); /* tried again at the next round */
+        return;
+    }
     memcpy(c->name, name.p, name.n);
-    if (os_addr_parse(c->name, &c->addr, &err) < 0)
-        goto fail;
+    memcpy(c->host, host.p, host.n);
     c->p = p;
     c->seen = true;
-    http_channel_init(&c->channel, p->g->loop);
-    c->channel.user = c;
-    c->channel.connected = on_connected;
-    c->channel.done = on_done;
-    c->channel.failed = on_failed;
-    buf_init(&c->request);
-    buf_printf(&c->request, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nConnection: close\r\n\r\n", p->o.check.path,
-               c->name, p->g->via);
+    c->x = (struct exchange){.events = &events, .fresh = true};
+    c->agent = (struct http_header){STR("User-Agent"), str_of(p->g->via)};
+    c->request = (struct exchange_request){.method = STR("GET"),
+                                           .path = str_of(p->o.check.path),
+                                           .authority = host.n ? str_of(c->host) : str_of(c->name),
+                                           .headers = &c->agent,
+                                           .n_headers = 1};
     loop_timer_init(&c->timer, on_timer);
     list_push_back(&p->checks, &c->link);
     loop_timer_start(p->g->loop, &c->timer, loop_now_ns(p->g->loop));
-    return;
-fail:
-    free(c); /* tried again at the next round */
 }
 
 static void reap(struct loop_task *t)
 {
     struct server_check *c = CONTAINER_OF(t, struct server_check, reap);
-    http_channel_release(&c->channel);
-    buf_release(&c->request);
     free(c);
 }
 
@@ -130,7 +167,7 @@ static void check_stop(struct server_check *c)
 {
     c->running = false;
     loop_timer_stop(c->p->g->loop, &c->timer);
-    http_channel_close(&c->channel);
+    exchange_drop(&c->x);
     list_remove(&c->link);
     c->reap.run = reap;
     loop_defer(c->p->g->loop, &c->reap);
@@ -178,7 +215,7 @@ static_assert(GATEWAY_OUTCOMES + 2 <= UPSTREAM_TAGS, "two gauges behind the coun
 static void tend(struct gateway_live *p, uint64_t now)
 {
     struct upstream_view v;
-    char fresh[16][OS_ADDR_TEXT_BYTES]; /* a few a round; the others in the next */
+    char fresh[16][OS_ADDR_TEXT_BYTES], hosts[16][256]; /* a few a round; the others in the next */
     size_t n = 0;
     LIST_EACH(it, &p->checks)
     LIST_ENTRY(it, struct server_check, link)->seen = false;
@@ -187,7 +224,8 @@ static void tend(struct gateway_live *p, uint64_t now)
     for (size_t i = 0; pool_look(p->pool, i, now, &v); i++) {
         show(p, &v);
         if (p->o.check.path[0] && !has_check(p, v.name) && n < COUNT_OF(fresh))
-            snprintf(fresh[n++], sizeof fresh[0], "%.*s", STR_ARG(v.name));
+            snprintf(fresh[n], sizeof fresh[0], "%.*s", STR_ARG(v.name)),
+                snprintf(hosts[n++], sizeof hosts[0], "%.*s", STR_ARG(upstream_host(v.upstream)));
     }
     live_wake_one(p);
     os_mutex_unlock(&p->lock);
@@ -195,7 +233,7 @@ static void tend(struct gateway_live *p, uint64_t now)
     if (!LIST_ENTRY(it, struct server_check, link)->seen)
         check_stop(LIST_ENTRY(it, struct server_check, link));
     for (size_t i = 0; i < n; i++)
-        check_start(p, str_of(fresh[i]));
+        check_start(p, str_of(fresh[i]), str_of(hosts[i]));
     report__tend(p);
 }
 

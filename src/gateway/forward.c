@@ -19,7 +19,6 @@
 
 #define NS_PER_MS     1000000ull
 #define RETRY_AFTER_S 1
-#define FLAT_BYTES    2048
 
 static void try_next(struct forward *f);
 
@@ -46,10 +45,7 @@ static void leave_queue(struct forward *f)
 /* The try is over: its place is free, its connection is gone. */
 static void end_try(struct forward *f, enum pick_outcome outcome)
 {
-    if (f->conn) {
-        peers_drop(f->conn);
-        f->conn = NULL;
-    }
+    exchange_drop(&f->x);
     if (!f->picked)
         return;
     f->picked = false;
@@ -72,7 +68,6 @@ static void release(struct loop_task *t)
 {
     struct forward *f = CONTAINER_OF(t, struct forward, task);
     struct http_request *r = f->r;
-    buf_release(&f->head);
     buf_release(&f->answer);
     slice_release(&f->body);
     gateway_forget(&f->target);
@@ -192,6 +187,15 @@ bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *wh
 
 /* ---- a try ---- */
 
+/* What the client may know of a try that came to nothing. */
+static const char *explain(const struct forward *f)
+{
+    if (f->x.tls_failed)
+        return "a secure connection to the server for this request can't be made";
+    return f->phase == FORWARD_CONNECTING ? "the server for this request can't be reached"
+                                          : "the server for this request broke off before it answered";
+}
+
 static void on_timer(struct loop_timer *t)
 {
     struct forward *f = CONTAINER_OF(t, struct forward, timer);
@@ -206,9 +210,10 @@ static void on_timer(struct loop_timer *t)
              "all servers for this request are busy, and it waited as long as it may: try again later", PICK_CANCELLED);
         return;
     case FORWARD_CONNECTING:
+        f->last_status = STATUS_UPSTREAM;
+        error_set(&f->last, STATUS_UPSTREAM, "%s", explain(f));
         if (!forward__retry(f, PICK_GATEWAY_FAILURE, "connect", now))
-            fail(f, now >= f->deadline_ns ? STATUS_DEADLINE : STATUS_UPSTREAM, "the server for this request can't be reached",
-                 PICK_GATEWAY_FAILURE);
+            fail(f, now >= f->deadline_ns ? STATUS_DEADLINE : STATUS_UPSTREAM, f->last.text, PICK_GATEWAY_FAILURE);
         return;
     case FORWARD_SENT:
     case FORWARD_BUFFERING:
@@ -227,21 +232,10 @@ static void on_timer(struct loop_timer *t)
 
 static void send_now(struct forward *f)
 {
-    struct str body = {(const char *)f->body.p, f->body.n};
     f->phase = FORWARD_SENT;
+    f->body_sent = 0;
     forward__arm(f, MIN_OF(f->deadline_ns, f->try_until_ns));
-    f->conn->channel.head_request = f->r->method == HTTP_HEAD;
-    if (body.n <= FLAT_BYTES) { /* one part: cheaper than the kernel's walk over two */
-        buf_append_str(&f->head, body);
-        if (!f->head.failed)
-            body = (struct str){0};
-    }
-    http_channel_send_parts(&f->conn->channel, buf_str(&f->head), body);
-}
-
-void forward__connected(struct forward *f)
-{
-    send_now(f);
+    exchange_send(&f->x, &f->request);
 }
 
 static void start_try(struct forward *f, uint64_t now)
@@ -250,22 +244,19 @@ static void start_try(struct forward *f, uint64_t now)
     f->tries++;
     f->try_until_ns = f->target.route->try_timeout ? now + f->target.route->try_timeout : UINT64_MAX;
     int rc = headers__request(f, now, &err);
+    if (!rc && exchange_take(&f->x, f->home, f->p->transport, upstream_name(f->pick.upstream), upstream_host(f->pick.upstream)))
+        rc = error_set(&err, STATUS_NOMEM, "out of memory for this request; try again later");
     if (rc) {
         fail(f, rc, err.text, PICK_CANCELLED);
         return;
     }
-    f->conn = peers_take(f->home, upstream_name(f->pick.upstream), f);
-    if (!f->conn) {
-        fail(f, STATUS_NOMEM, "out of memory for this request; try again later", PICK_CANCELLED);
-        return;
-    }
-    if (f->conn->reused) {
+    if (!f->x.connecting) {
         send_now(f);
         return;
     }
     f->phase = FORWARD_CONNECTING;
     forward__arm(f, MIN_OF(f->deadline_ns, now + f->p->o.connect_timeout));
-    http_channel_connect(&f->conn->channel, &f->conn->peer->addr);
+    exchange_connect(&f->x);
 }
 
 /* No server has room: wait for it, behind those who wait already. p->lock held; it is let go. */
@@ -357,9 +348,20 @@ static const char *retry_word(int status)
     return status == 502 ? "502" : status == 503 ? "503" : status == 504 ? "504" : NULL;
 }
 
-void forward__head(struct forward *f)
+static struct forward *of(struct exchange *x)
 {
-    int status = f->conn->channel.parser.status;
+    return CONTAINER_OF(x, struct forward, x);
+}
+
+static void on_connected(struct exchange *x)
+{
+    send_now(of(x));
+}
+
+static void on_head(struct exchange *x)
+{
+    struct forward *f = of(x);
+    int status = x->status;
     const char *why = retry_word(status);
     uint64_t now = loop_now_ns(f->home->loop);
     report__head(f);
@@ -373,42 +375,62 @@ void forward__head(struct forward *f)
     answer__begin(f);
 }
 
-void forward__body(struct forward *f, struct str part)
+static void on_body(struct exchange *x, struct str part)
 {
+    struct forward *f = of(x);
     if (f->phase == FORWARD_STREAMING)
         forward__arm(f, loop_now_ns(f->home->loop) + f->target.route->idle_timeout);
     answer__take(f, part);
 }
 
-void forward__done(struct forward *f, int status)
+static void on_done(struct exchange *x)
 {
-    struct conn *c = f->conn;
+    struct forward *f = of(x);
     answer__end(f);
-    f->conn = NULL;
-    peers_give(c, f->p->o.keepalive);
-    forward__end(f, outcome_of(status));
+    forward__end(f, outcome_of(x->status));
 }
 
-void forward__failed(struct forward *f, const struct error *err)
+static void on_failed(struct exchange *x, const struct error *err)
 {
+    struct forward *f = of(x);
     uint64_t now = loop_update_now(f->home->loop);
-    const char *why = f->phase == FORWARD_CONNECTING ? "connect" : "reset";
+    const char *why = f->phase == FORWARD_CONNECTING || x->unsent ? "connect" : "reset";
     if (f->phase == FORWARD_STREAMING) {
         answer__break(f, "the server that answered this request broke off");
         return;
     }
     f->last_status = STATUS_UPSTREAM;
-    error_set(&f->last, STATUS_UPSTREAM,
-              f->phase == FORWARD_CONNECTING ? "the server for this request can't be reached"
-                                             : "the server for this request broke off before it answered");
+    error_set(&f->last, STATUS_UPSTREAM, "%s", explain(f));
     LOG(f->g->o.log, LOG_DEBUG, "upstream_failed", LOG_STR("upstream", upstream_name(f->pick.upstream)), LOG_S("why", why),
         LOG_S("reason", err->text), LOG_STR("request_id", f->r->request_id));
     /* a kept connection that the server closed while it idled says nothing about the server */
-    bool stale = f->conn && f->conn->reused && f->phase == FORWARD_SENT && !f->conn->channel.first_byte_ns;
+    bool stale = x->reused && f->phase == FORWARD_SENT && !x->heard;
     enum pick_outcome outcome = stale ? PICK_CANCELLED : PICK_GATEWAY_FAILURE;
     if (!forward__retry(f, outcome, why, now))
         fail(f, STATUS_UPSTREAM, f->last.text, outcome);
 }
+
+static struct str on_pending(struct exchange *x, bool *last)
+{
+    const struct forward *f = of(x);
+    *last = true;
+    return (struct str){(const char *)f->body.p + f->body_sent, f->body.n - f->body_sent};
+}
+
+static void on_taken(struct exchange *x, size_t n)
+{
+    of(x)->body_sent += n;
+}
+
+static const struct exchange_events events = {
+    .connected = on_connected,
+    .head = on_head,
+    .body = on_body,
+    .done = on_done,
+    .failed = on_failed,
+    .pending = on_pending,
+    .taken = on_taken,
+};
 
 /* ---- the beginning ---- */
 
@@ -470,12 +492,12 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
     struct gateway_loop *home = peers_of_loop(g, r->loop);
     if (!f || !home)
         return NULL;
-    *f = (struct forward){.r = r, .g = g, .target = *target, .home = home, .hints = *hints, .task.run = woken};
+    *f = (struct forward){
+        .r = r, .g = g, .target = *target, .home = home, .hints = *hints, .task.run = woken, .x.events = &events};
     f->p = gateway__pool_of(target->table, target->route->upstream);
     f->deadline_ns = deadline_of(r, target->route);
     list_init(&f->waiting);
     loop_timer_init(&f->timer, on_timer);
-    buf_init(&f->head);
     buf_init(&f->answer);
     f->ask.hash = hash_key(f);
     f->ask.tokens = hints->tokens;

@@ -50,8 +50,9 @@ static int take_pool(struct gateway *g, const struct gateway_table *old, const s
                      struct gateway_live **out, struct error *err)
 {
     struct gateway_live *before = old ? gateway__pool_of(old, o->name) : NULL;
-    *out = before && gateway_pool_same(&before->o, o) ? live_ref(before) : live_create(g, o, err);
-    return *out ? live_set_servers(*out, o, err) : STATUS_NOMEM;
+    bool same = before && gateway_pool_same(&before->o, o) && !transport_is_stale(before->transport, o);
+    *out = same ? live_ref(before) : live_create(g, o, err);
+    return *out ? live_set_servers(*out, o, err) : err->code;
 }
 
 static int make_table(struct gateway *g, const struct gateway_config *config, const struct gateway_table *old,

@@ -2,7 +2,9 @@
  *
  *   gateway.c  life, tables, reload, matching
  *   pools.c    a pool with its lock, its budget, its queue and its metrics
+ *   transport.c  how a pool's servers are spoken to: protocol, TLS
  *   peers.c    connections of one I/O thread
+ *   exchange.h one request at one server, whatever is spoken; exchange_h1.c HTTP/1.1
  *   forward.c  one request on its way, try by try
  *   answer.c   an upstream's answer on its way to the client
  *   headers.c  what is sent on and what is not, both ways
@@ -18,6 +20,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
+#include "gateway/exchange.h"
 #include "gateway/gateway.h"
 #include "net/http_client.h"
 #include "os/sock.h"
@@ -35,7 +38,8 @@ struct gateway_live {
     struct gateway *g;
     struct arena arena;
     struct gateway_pool o; /* a copy */
-    struct os_mutex lock;  /* RANK_POOL: the rest of this group */
+    struct gateway_transport *transport;
+    struct os_mutex lock; /* RANK_POOL: the rest of this group */
     struct pool *pool;
     struct retry_budget budget;
     struct list waiting; /* forward.waiting: no server has room */
@@ -62,6 +66,7 @@ struct gateway {
     char *zones[GATEWAY_ZONES]; /* id - 1 -> name; grows only; lock */
     char via[40];               /* "inferd-1f2e3d4c": how this process finds requests that come back */
     uint64_t seed;
+    _Atomic uint64_t transports; /* made so far */
     struct metric_family *requests_family, *state_family, *in_flight_family;
     /* check.c */
     struct os_thread checker, resolver;
@@ -95,35 +100,52 @@ struct forward;
 struct gateway_loop {
     struct gateway *g;
     struct loop *loop;
-    struct map peers;  /* name -> struct peer */
+    struct map peers;  /* transport's id and name -> struct peer */
     struct list conns; /* all of them */
+    struct list idle;  /* conn.old, longest idle first */
+    struct loop_timer sweep;
 };
 
+#define PEER_KEY_BYTES (OS_ADDR_TEXT_BYTES + sizeof(uint64_t))
+
+/* A server as this loop sees it. */
 struct peer {
-    char name[OS_ADDR_TEXT_BYTES];
+    char key[PEER_KEY_BYTES]; /* the transport's id, then `name` */
+    const char *name;         /* in `key`, NUL-terminated */
+    char *host;               /* whom it must prove to be over TLS */
     struct os_addr addr;
+    struct gateway_transport *transport;
+    struct dial_tls tls; /* client NULL: plain */
+    struct tls_resume resume;
     struct list idle; /* conn.idle, latest first */
-    uint32_t n_idle;
+    uint32_t n_idle, n_conns;
+    uint64_t told_ns; /* when a failed handshake was last logged */
 };
 
 struct conn {
     struct http_channel channel;
     struct gateway_loop *home;
     struct peer *peer;
-    struct list all, idle;
-    struct forward *user; /* NULL: idle */
+    struct list all, idle, old;
+    struct exchange *x; /* NULL: idle */
     struct loop_task reap;
-    bool reused;
+    uint64_t idle_since_ns;
+    struct buf head; /* of the request that is sent */
 };
 
 /* NULL: out of memory. */
 struct gateway_loop *peers_of_loop(struct gateway *g, struct loop *loop);
-/* A connection to `name` for `user`: an idle one (reused; may be sent on at once) or a new one that isn't connected yet. NULL: out of memory. */
-struct conn *peers_take(struct gateway_loop *home, struct str name, struct forward *user);
-/* Back into the idle ones, unless there are `keep` already or it is closed. */
-void peers_give(struct conn *c, uint32_t keep);
+/* Back into the idle ones, unless there are enough already or it is closed. */
+void peers__give(struct conn *c);
 /* Close it. */
-void peers_drop(struct conn *c);
+void peers__drop(struct conn *c);
+/* A handshake failed: say so, not too often. */
+void peers__tls_failed(struct conn *c, const struct error *err);
+
+/* ---- exchange_h1.c ---- */
+/* Make `c`'s connection ready to carry `x`. */
+void h1__attach(struct conn *c);
+extern const struct exchange_ops h1__ops;
 
 /* ---- forward.c ---- */
 
@@ -138,16 +160,17 @@ struct forward {
     struct gateway_hints hints;
     struct pick_request ask;
     struct pick pick;
-    struct conn *conn;
+    struct exchange x;
     enum forward_phase phase;
     bool picked, counted, retrying, on_fallback, events, blocked;
     uint32_t tries;
     uint64_t wait_until_ns;             /* for room; 0: it doesn't wait */
     uint64_t deadline_ns, try_until_ns; /* of the beginning of the answer; UINT64_MAX: none */
     struct loop_timer timer;
-    struct buf head;     /* of the request that is sent */
-    struct slice body;   /* borrowed, or rewritten: then owned */
-    struct list waiting; /* p->waiting; p->lock */
+    struct exchange_request request; /* of this try; in the request's arena */
+    struct slice body;               /* borrowed, or rewritten: then owned */
+    size_t body_sent;                /* taken for this try */
+    struct list waiting;             /* p->waiting; p->lock */
     struct loop_task task;
     bool posted;       /* p->lock: taken off the queue, the task is on its way */
     struct buf answer; /* FORWARD_BUFFERING */
@@ -156,12 +179,6 @@ struct forward {
     uint64_t blocks[PREFIX_BLOCKS_MAX];
 };
 
-/* The try's connection says something (peers.c). */
-void forward__connected(struct forward *f);
-void forward__head(struct forward *f);
-void forward__body(struct forward *f, struct str part);
-void forward__done(struct forward *f, int status);
-void forward__failed(struct forward *f, const struct error *err);
 /* It is over: count, free, let go. The reply has been given. */
 void forward__end(struct forward *f, enum pick_outcome outcome);
 /* When to be woken next. */
@@ -177,7 +194,7 @@ void answer__end(struct forward *f);
 void answer__break(struct forward *f, const char *text);
 
 /* ---- headers.c ---- */
-/* The head of a request as it is sent on, into f->head. INVALID names a header that can't be sent; LOOP. */
+/* The request as it is sent on, into f->request. INVALID names a header that can't be sent. */
 int headers__request(struct forward *f, uint64_t now_ns, struct error *err) MUST_CHECK;
 /* Headers of an answer that are passed back, into an array in the request's arena; the content type apart. NULL: out of memory. */
 struct http_header *headers__answer(struct forward *f, size_t *n, const char **content_type);

@@ -7,20 +7,35 @@
 #include "base/status.h"
 #include "gateway/gateway_priv.h"
 
-#define NS_PER_MS  1000000u
-#define HEAD_BYTES 1024 /* most fit: no growing step by step */
+#define NS_PER_MS 1000000u
 
 /* Tables of views: a comparison then ends at the length, nearly always. Every header of every message is looked up here. */
-#define NAME(literal) {"" literal, sizeof(literal) - 1}
+#define NAME(literal)                                                                                                          \
+    {                                                                                                                          \
+        "" literal, sizeof(literal) - 1                                                                                        \
+    }
 /* Never passed on, in either direction. */
-static const struct str hop_by_hop[] = {
-    NAME("connection"),          NAME("keep-alive"), NAME("proxy-connection"), NAME("proxy-authenticate"),
-    NAME("proxy-authorization"), NAME("te"),         NAME("trailer"),          NAME("transfer-encoding"),
-    NAME("upgrade"),             NAME("http2-settings")};
+static const struct str hop_by_hop[] = {NAME("connection"),
+                                        NAME("keep-alive"),
+                                        NAME("proxy-connection"),
+                                        NAME("proxy-authenticate"),
+                                        NAME("proxy-authorization"),
+                                        NAME("te"),
+                                        NAME("trailer"),
+                                        NAME("transfer-encoding"),
+                                        NAME("upgrade"),
+                                        NAME("http2-settings")};
 /* Written by us, or untrue behind us: bodies are decoded when they come in. */
-static const struct str ours_request[] = {
-    NAME("content-length"), NAME("content-encoding"), NAME("host"),        NAME("expect"),              NAME("via"),
-    NAME("forwarded"),      NAME("x-request-id"),     NAME("traceparent"), NAME("x-inferd-timeout-ms"), NAME("x-real-ip")};
+static const struct str ours_request[] = {NAME("content-length"),
+                                          NAME("content-encoding"),
+                                          NAME("host"),
+                                          NAME("expect"),
+                                          NAME("via"),
+                                          NAME("forwarded"),
+                                          NAME("x-request-id"),
+                                          NAME("traceparent"),
+                                          NAME("x-inferd-timeout-ms"),
+                                          NAME("x-real-ip")};
 static const struct str ours_answer[] = {NAME("content-length"), NAME("content-type"), NAME("date"), NAME("server"),
                                          NAME("x-request-id")};
 
@@ -102,94 +117,139 @@ static bool goes_on(const struct forward *f, const struct http_header *h, size_t
     return !connection_lists(f->r->headers, f->r->n_headers, connection, h->name);
 }
 
-static void write_own(struct forward *f, uint64_t now_ns)
+/* The headers of a request as they are collected; `failed`: out of memory. */
+struct list_of {
+    struct arena *arena;
+    struct http_header *h;
+    size_t n;
+    bool failed;
+};
+
+static void add(struct list_of *l, struct str name, struct str value)
 {
-    const struct http_request *r = f->r;
-    struct buf *out = &f->head;
-    struct str host = http_header_get(r, "host"), via = http_header_get(r, "via");
-    char text[256];
-    http1_write_header(out, STR("Host"), host.n ? host : upstream_name(f->pick.upstream));
-    http1_write_header(out, STR("X-Forwarded-For"), http_peer_address(r));
-    http1_write_header(out, STR("X-Forwarded-Proto"), r->secure ? STR("https") : STR("http"));
-    if (host.n)
-        http1_write_header(out, STR("X-Forwarded-Host"), host);
-    int n = snprintf(text, sizeof text, "%.*s%s%s %s", (int)MIN_OF(via.n, (size_t)160), via.p ? via.p : "", via.n ? ", " : "",
-                     r->version == 20 ? "2.0" : "1.1", f->g->via);
-    http1_write_header(out, STR("Via"), (struct str){text, (size_t)n});
-    http1_write_header(out, STR("X-Request-Id"), r->request_id);
-    if (r->traceparent.n)
-        http1_write_header(out, STR("Traceparent"), r->traceparent);
-    if (f->p->o.report.headers)
-        http1_write_header(out, STR("endpoint-load-metrics-format"), STR("text"));
-    if (f->deadline_ns != UINT64_MAX)
-        http1_write_header_u64(out, "X-Inferd-Timeout-Ms",
-                               f->deadline_ns > now_ns ? MAX_OF((f->deadline_ns - now_ns) / NS_PER_MS, (uint64_t)1) : 1);
-    if (f->body.n || r->method == HTTP_POST || r->method == HTTP_PUT || r->method == HTTP_PATCH)
-        http1_write_header_u64(out, "Content-Length", f->body.n);
+    l->h[l->n++] = (struct http_header){name, value};
 }
 
-/* "/v2/models/OLD/..." with another name; other paths as they are. */
-static void write_path(struct forward *f)
+static void add_made(struct list_of *l, struct str name, char *value)
+{
+    if (value)
+        add(l, name, str_of(value));
+    else
+        l->failed = true;
+}
+
+#define OWN_HEADERS 9
+
+static void add_own(struct forward *f, struct list_of *l, struct str host, uint64_t now_ns)
+{
+    const struct http_request *r = f->r;
+    struct str via = http_header_get(r, "via");
+    add(l, STR("X-Forwarded-For"), http_peer_address(r));
+    add(l, STR("X-Forwarded-Proto"), r->secure ? STR("https") : STR("http"));
+    if (host.n)
+        add(l, STR("X-Forwarded-Host"), host);
+    add_made(l, STR("Via"),
+             arena_printf(l->arena, "%.*s%s%s %s", (int)MIN_OF(via.n, (size_t)160), via.p ? via.p : "", via.n ? ", " : "",
+                          r->version == 20 ? "2.0" : "1.1", f->g->via));
+    add(l, STR("X-Request-Id"), r->request_id);
+    if (r->traceparent.n)
+        add(l, STR("Traceparent"), r->traceparent);
+    if (f->p->o.report.headers)
+        add(l, STR("endpoint-load-metrics-format"), STR("text"));
+    if (f->deadline_ns == UINT64_MAX)
+        return;
+    uint64_t left = f->deadline_ns > now_ns ? MAX_OF((f->deadline_ns - now_ns) / NS_PER_MS, (uint64_t)1) : 1;
+    add_made(l, STR("X-Inferd-Timeout-Ms"), arena_printf(l->arena, "%llu", (unsigned long long)left));
+}
+
+/* "/v2/models/OLD/..." with another name; other paths as they are. NULL in .p: out of memory. */
+static struct str path_of(const struct forward *f)
 {
     static const char prefix[] = "/v2/models/";
+    const char *name = f->target.route->rewrite_model;
     struct str path = f->r->path;
-    size_t n = sizeof prefix - 1;
-    if (f->target.route->rewrite_model[0] && begins(path, prefix)) {
-        size_t end = n;
-        while (end < path.n && path.p[end] != '/')
-            end++;
-        buf_append_z(&f->head, prefix);
-        buf_append_z(&f->head, f->target.route->rewrite_model);
-        path = (struct str){path.p + end, path.n - end};
+    size_t end = sizeof prefix - 1;
+    if (!name[0] || !begins(path, prefix))
+        return path;
+    while (end < path.n && path.p[end] != '/')
+        end++;
+    char *other = arena_printf(f->r->arena, "%s%s%.*s", prefix, name, (int)(path.n - end), path.p + end);
+    return (struct str){other, other ? strlen(other) : 0};
+}
+
+/* `set_headers`; a Host among them is the authority. */
+static void add_set(struct forward *f, struct list_of *l, struct str *authority)
+{
+    const struct gateway_words *set = &f->target.route->set_headers;
+    for (size_t i = 0; i < set->n; i++) {
+        const char *colon = strchr(set->v[i], ':');
+        if (!colon)
+            continue;
+        struct str name = str_trim((struct str){set->v[i], (size_t)(colon - set->v[i])}), value = str_trim(str_of(colon + 1));
+        if (str_ieqz(name, "host"))
+            *authority = value;
+        else
+            add(l, name, value);
     }
-    buf_append_str(&f->head, path);
-    if (f->r->query.n) {
-        buf_append_c(&f->head, '?');
-        buf_append_str(&f->head, f->r->query);
-    }
+}
+
+/* Can it be sent by every protocol? */
+static bool is_sendable(const struct http_header *h)
+{
+    for (size_t i = 0; i < h->value.n; i++)
+        if (((unsigned char)h->value.p[i] < 0x20 && h->value.p[i] != '\t') || h->value.p[i] == 0x7f)
+            return false;
+    return http1_is_token(h->name);
 }
 
 int headers__request(struct forward *f, uint64_t now_ns, struct error *err)
 {
-    const struct gateway_words *set = &f->target.route->set_headers;
-    struct buf *out = &f->head;
-    size_t connection = first_connection(f->r->headers, f->r->n_headers);
-    buf_clear(out);
-    buf_reserve(out, HEAD_BYTES);
-    buf_append_str(out, f->r->method_text);
-    buf_append_c(out, ' ');
-    write_path(f);
-    buf_append_z(out, " HTTP/1.1\r\n");
-    write_own(f, now_ns);
-    for (size_t i = 0; i < f->r->n_headers; i++)
-        if (goes_on(f, &f->r->headers[i], connection) && !http1_write_header(out, f->r->headers[i].name, f->r->headers[i].value))
-            return error_set(err, STATUS_INVALID, "the header %.*s can't be sent on", STR_ARG(f->r->headers[i].name));
-    for (size_t i = 0; i < set->n; i++) {
-        const char *colon = strchr(set->v[i], ':');
-        if (colon)
-            http1_write_header(out, str_trim((struct str){set->v[i], (size_t)(colon - set->v[i])}),
-                               str_trim(str_of(colon + 1)));
+    const struct http_request *r = f->r;
+    struct list_of l = {.arena = r->arena};
+    size_t connection = first_connection(r->headers, r->n_headers);
+    struct str host = http_header_get(r, "host"), authority = host.n ? host : upstream_name(f->pick.upstream);
+    l.h = arena_array(r->arena, r->n_headers + f->target.route->set_headers.n + OWN_HEADERS, sizeof *l.h);
+    struct str path = path_of(f);
+    if (!l.h || !path.p)
+        return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
+    add_own(f, &l, host, now_ns);
+    for (size_t i = 0; i < r->n_headers; i++) {
+        if (!goes_on(f, &r->headers[i], connection))
+            continue;
+        if (!is_sendable(&r->headers[i]))
+            return error_set(err, STATUS_INVALID, "the header %.*s can't be sent on", STR_ARG(r->headers[i].name));
+        add(&l, r->headers[i].name, r->headers[i].value);
     }
-    buf_append_z(out, "\r\n");
-    return out->failed ? error_set(err, STATUS_NOMEM, "out of memory for this request; try again later") : 0;
+    add_set(f, &l, &authority);
+    bool has_body = f->body.n || r->method == HTTP_POST || r->method == HTTP_PUT || r->method == HTTP_PATCH;
+    f->request = (struct exchange_request){.method = r->method_text,
+                                           .path = path,
+                                           .query = r->query,
+                                           .authority = authority,
+                                           .headers = l.h,
+                                           .n_headers = l.n,
+                                           .body = has_body ? EXCHANGE_LENGTH : EXCHANGE_NO_BODY,
+                                           .length = f->body.n,
+                                           .head = r->method == HTTP_HEAD};
+    return l.failed ? error_set(err, STATUS_NOMEM, "out of memory for this request; try again later") : 0;
 }
 
 struct http_header *headers__answer(struct forward *f, size_t *n, const char **content_type)
 {
-    const struct http1_parser *p = &f->conn->channel.parser;
-    struct http_header *out = arena_array(f->r->arena, p->n_headers + 1, sizeof *out);
-    struct str type = http1_header(p, "content-type");
-    size_t connection = first_connection(p->headers, p->n_headers);
+    const struct exchange *x = &f->x;
+    struct http_header *out = arena_array(f->r->arena, x->n_headers + 1, sizeof *out);
+    struct str type = exchange_header(x, "content-type");
+    size_t connection = first_connection(x->headers, x->n_headers);
     *n = 0;
     *content_type = type.p ? arena_strdup(f->r->arena, type) : NULL;
     if (!out || (type.p && !*content_type))
         return NULL;
-    for (size_t i = 0; i < p->n_headers; i++) {
-        struct str name = p->headers[i].name;
+    for (size_t i = 0; i < x->n_headers; i++) {
+        struct str name = x->headers[i].name;
         if (!one_of(name, hop_by_hop, COUNT_OF(hop_by_hop)) && !one_of(name, ours_answer, COUNT_OF(ours_answer)) &&
             !(f->p->o.report.headers && str_ieqz(name, "endpoint-load-metrics")) &&
-            !connection_lists(p->headers, p->n_headers, connection, name))
-            out[(*n)++] = p->headers[i];
+            !connection_lists(x->headers, x->n_headers, connection, name))
+            out[(*n)++] = x->headers[i];
     }
     return out;
 }

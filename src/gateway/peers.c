@@ -1,13 +1,27 @@
 /* peers.c: the connections of one I/O thread to upstreams: kept alive, taken latest first (the one least likely to be closed by the other
  * side), and given back. Everything here is the loop's; nothing is locked.
  *
+ * A peer is an address as one transport speaks to it; another pool's servers, or the same pool's behind a reload with other TLS files, are
+ * other peers. Idle connections past their time are closed by a sweep, which also forgets peers that have none left.
+ *
  * A connection whose callback is running may be dropped in it; its memory goes at the end of the iteration. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/check.h"
 #include "base/size.h"
+#include "base/status.h"
 #include "gateway/gateway_priv.h"
+
+#define TELL_NS 10000000000ull /* between two log lines about failing handshakes with one server */
+
+static void peer_free(struct peer *p)
+{
+    tls_resume_clear(&p->resume);
+    transport_unref(p->transport);
+    free(p->host);
+    free(p);
+}
 
 static void free_loop(void *local)
 {
@@ -15,16 +29,52 @@ static void free_loop(void *local)
     size_t at = 0;
     struct str key;
     void *value;
+    loop_timer_stop(home->loop, &home->sweep);
     LIST_EACH(it, &home->conns)
     {
         struct conn *c = LIST_ENTRY(it, struct conn, all);
         http_channel_release(&c->channel);
+        buf_release(&c->head);
         free(c);
     }
     while (map_next(&home->peers, &at, &key, &value))
-        free(value);
+        peer_free(value);
     map_release(&home->peers);
     free(home);
+}
+
+/* ---- the sweep ---- */
+
+static uint64_t due(const struct conn *c)
+{
+    return c->idle_since_ns + c->peer->transport->keepalive_ns;
+}
+
+static void sweep(struct loop_timer *t)
+{
+    struct gateway_loop *home = CONTAINER_OF(t, struct gateway_loop, sweep);
+    uint64_t now = loop_now_ns(home->loop), next = UINT64_MAX;
+    size_t at = 0;
+    struct str key;
+    void *value;
+    LIST_EACH(it, &home->idle)
+    {
+        struct conn *c = LIST_ENTRY(it, struct conn, old);
+        if (due(c) <= now)
+            peers__drop(c);
+        else
+            next = MIN_OF(next, due(c));
+    }
+    while (map_next(&home->peers, &at, &key, &value)) {
+        struct peer *p = value;
+        if (p->n_conns)
+            continue;
+        map_remove(&home->peers, key);
+        peer_free(p);
+        at = 0;
+    }
+    if (next != UINT64_MAX)
+        loop_timer_start(home->loop, t, next);
 }
 
 struct gateway_loop *peers_of_loop(struct gateway *g, struct loop *loop)
@@ -39,87 +89,86 @@ struct gateway_loop *peers_of_loop(struct gateway *g, struct loop *loop)
     home->loop = loop;
     map_init(&home->peers, g->seed);
     list_init(&home->conns);
+    list_init(&home->idle);
+    loop_timer_init(&home->sweep, sweep);
     loop_set_local(loop, LOOP_SLOT_GATEWAY, home, free_loop);
     return home;
 }
 
-static struct peer *peer_of(struct gateway_loop *home, struct str name)
+/* ---- peers ---- */
+
+static struct peer *peer_new(struct gateway_loop *home, struct gateway_transport *t, struct str key, struct str host)
 {
-    struct peer *p = map_get(&home->peers, name);
+    struct peer *p = calloc(1, sizeof *p);
     struct error err;
-    if (p)
-        return p;
-    p = calloc(1, sizeof *p);
-    if (!p || name.n >= sizeof p->name) {
-        free(p);
+    if (!p)
         return NULL;
-    }
-    memcpy(p->name, name.p, name.n);
+    memcpy(p->key, key.p, key.n);
+    p->name = p->key + sizeof t->id;
+    p->host = t->tls_name[0] ? strdup(t->tls_name) : str_dup(host);
+    p->transport = transport_ref(t);
+    p->tls = (struct dial_tls){t->tls, p->host, &p->resume};
     list_init(&p->idle);
     /* a numeric address, made by os_addr_text: no resolver is asked */
-    if (os_addr_parse(p->name, &p->addr, &err) < 0 || map_put(&home->peers, str_of(p->name), p) < 0) {
-        free(p);
+    if (!p->host || os_addr_parse(p->name, &p->addr, &err) < 0 || map_put(&home->peers, (struct str){p->key, key.n}, p) < 0) {
+        peer_free(p);
         return NULL;
     }
     return p;
 }
 
+static struct peer *peer_of(struct gateway_loop *home, struct gateway_transport *t, struct str name, struct str host)
+{
+    char text[PEER_KEY_BYTES];
+    struct str key = {text, sizeof t->id + name.n};
+    if (name.n >= OS_ADDR_TEXT_BYTES)
+        return NULL;
+    memcpy(text, &t->id, sizeof t->id);
+    memcpy(text + sizeof t->id, name.p, name.n);
+    struct peer *p = map_get(&home->peers, key);
+    return p ? p : peer_new(home, t, key, host);
+}
+
+/* ---- connections ---- */
+
 static void reap(struct loop_task *t)
 {
     struct conn *c = CONTAINER_OF(t, struct conn, reap);
     http_channel_release(&c->channel);
+    buf_release(&c->head);
     free(c);
 }
 
-void peers_drop(struct conn *c)
+static void leave_idle(struct conn *c)
+{
+    if (list_empty(&c->idle))
+        return;
+    list_remove(&c->idle);
+    list_remove(&c->old);
+    c->peer->n_idle--;
+}
+
+void peers__drop(struct conn *c)
 {
     http_channel_close(&c->channel);
-    if (!list_empty(&c->idle)) {
-        list_remove(&c->idle);
-        c->peer->n_idle--;
-    }
+    leave_idle(c);
     list_remove(&c->all);
-    c->user = NULL;
+    c->peer->n_conns--;
+    c->x = NULL;
     c->reap.run = reap;
     loop_defer(c->home->loop, &c->reap);
 }
 
-/* ---- callbacks ---- */
-
-static void on_connected(struct http_channel *ch)
+void peers__tls_failed(struct conn *c, const struct error *err)
 {
-    struct conn *c = ch->user;
-    forward__connected(c->user);
+    struct peer *p = c->peer;
+    uint64_t now = loop_now_ns(c->home->loop);
+    if (p->told_ns && now - p->told_ns < TELL_NS)
+        return;
+    p->told_ns = now;
+    LOG(c->home->g->o.log, LOG_WARN, "upstream_tls_failed", LOG_S("pool", p->transport->pool), LOG_S("upstream", p->name),
+        LOG_S("name", p->host), LOG_S("reason", err->text));
 }
-
-static void on_head(struct http_channel *ch)
-{
-    struct conn *c = ch->user;
-    forward__head(c->user);
-}
-
-static void on_body(struct http_channel *ch, struct str part)
-{
-    struct conn *c = ch->user;
-    forward__body(c->user, part);
-}
-
-static void on_done(struct http_channel *ch, int status)
-{
-    struct conn *c = ch->user;
-    forward__done(c->user, status);
-}
-
-static void on_failed(struct http_channel *ch, const struct error *err)
-{
-    struct conn *c = ch->user;
-    if (c->user)
-        forward__failed(c->user, err);
-    else
-        peers_drop(c); /* idle, and closed by the other side */
-}
-
-/* ---- taking and giving ---- */
 
 static struct conn *conn_new(struct gateway_loop *home, struct peer *p)
 {
@@ -127,42 +176,60 @@ static struct conn *conn_new(struct gateway_loop *home, struct peer *p)
     if (!c)
         return NULL;
     http_channel_init(&c->channel, home->loop);
-    c->channel.user = c;
-    c->channel.connected = on_connected;
-    c->channel.head = on_head;
-    c->channel.body = on_body;
-    c->channel.done = on_done;
-    c->channel.failed = on_failed;
     c->home = home;
     c->peer = p;
+    p->n_conns++;
+    buf_init(&c->head);
     list_init(&c->idle);
+    list_init(&c->old);
     list_push_back(&home->conns, &c->all);
+    h1__attach(c);
     return c;
 }
 
-struct conn *peers_take(struct gateway_loop *home, struct str name, struct forward *user)
+int exchange_take(struct exchange *x, struct gateway_loop *home, struct gateway_transport *t, struct str name, struct str host)
 {
-    struct peer *p = peer_of(home, name);
+    struct peer *p = peer_of(home, t, name, host);
+    ASSERT(!x->ops);
     if (!p)
-        return NULL;
-    struct list *l = list_pop_front(&p->idle);
+        return STATUS_NOMEM;
+    struct list *l = x->fresh ? NULL : list_first(&p->idle);
     struct conn *c = l ? LIST_ENTRY(l, struct conn, idle) : conn_new(home, p);
     if (!c)
-        return NULL;
-    p->n_idle -= l != NULL;
-    c->reused = l != NULL;
-    c->user = user;
-    return c;
+        return STATUS_NOMEM;
+    leave_idle(c);
+    *x = (struct exchange){.events = x->events, .fresh = x->fresh, .ops = &h1__ops, .conn = c, .reused = l, .connecting = !l};
+    c->x = x;
+    return 0;
 }
 
-void peers_give(struct conn *c, uint32_t keep)
+void exchange_connect(struct exchange *x)
+{
+    struct peer *p = x->conn->peer;
+    http_channel_connect_tls(&x->conn->channel, &p->addr, p->tls.client ? &p->tls : NULL);
+}
+
+void peers__give(struct conn *c)
 {
     struct peer *p = c->peer;
-    c->user = NULL;
-    if (!http_channel_is_open(&c->channel) || p->n_idle >= keep) {
-        peers_drop(c);
+    struct gateway_loop *home = c->home;
+    c->x = NULL;
+    if (!http_channel_is_open(&c->channel) || p->n_idle >= p->transport->keepalive) {
+        peers__drop(c);
         return;
     }
     list_push_front(&p->idle, &c->idle);
+    list_push_back(&home->idle, &c->old);
     p->n_idle++;
+    c->idle_since_ns = loop_now_ns(home->loop);
+    if (!heap_contains(&home->sweep.node))
+        loop_timer_start(home->loop, &home->sweep, due(c));
+}
+
+struct str exchange_header(const struct exchange *x, const char *name)
+{
+    for (size_t i = 0; i < x->n_headers; i++)
+        if (str_ieqz(x->headers[i].name, name))
+            return x->headers[i].value;
+    return (struct str){0};
 }

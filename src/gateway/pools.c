@@ -83,9 +83,12 @@ struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o
         p->o = copy.pools[0];
         options_of(p, &po);
         rc = pool_create(&po, on_event, p, &p->pool, err);
-    }
-    if (rc) {
+    } else {
         error_set(err, STATUS_NOMEM, "out of memory for an upstream pool");
+    }
+    if (!rc)
+        rc = transport_create(g, &p->o, &p->transport, err);
+    if (rc) {
         live_unref(p);
         return NULL;
     }
@@ -106,6 +109,7 @@ void live_unref(struct gateway_live *p)
         return;
     ASSERT(list_empty(&p->checks) && list_empty(&p->polls) && list_empty(&p->waiting));
     pool_destroy(p->pool);
+    transport_unref(p->transport);
     arena_release(&p->arena);
     os_mutex_release(&p->lock);
     free(p);
@@ -139,6 +143,18 @@ static int found_add(struct found *f, const struct upstream_options *o, const st
     return 0;
 }
 
+/* The host of "host:port", brackets off; "" of a unix socket. */
+static struct str host_of(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    struct str h = {address, colon ? (size_t)(colon - address) : strlen(address)};
+    if (strncmp(address, "unix:", 5) == 0)
+        return STR("");
+    if (h.n > 2 && h.p[0] == '[' && h.p[h.n - 1] == ']')
+        h = (struct str){h.p + 1, h.n - 2};
+    return h;
+}
+
 /* One configured server: every address that its name has now. */
 static int look_up(struct gateway_live *p, const struct gateway_server *s, struct found *f)
 {
@@ -146,6 +162,7 @@ static int look_up(struct gateway_live *p, const struct gateway_server *s, struc
     struct error err = {0};
     size_t n = 0;
     struct upstream_options o = {
+        .host = host_of(s->address),
         .weight = s->weight,
         .level = s->backup,
         .zone = gateway__zone_id(p->g, s->zone),

@@ -44,8 +44,7 @@ void report__head(struct forward *f)
 {
     struct upstream_report r;
     struct error err;
-    struct str value =
-        f->p->o.report.headers ? http1_header(&f->conn->channel.parser, "endpoint-load-metrics") : (struct str){0};
+    struct str value = f->p->o.report.headers ? exchange_header(&f->x, "endpoint-load-metrics") : (struct str){0};
     if (!value.p)
         return;
     if (report_read_header(value, &r, &err) < 0) {

@@ -4,32 +4,49 @@
  *
  * A callback may do anything to its channel, release included (the memory is the owner's and must outlive the callback): after each
  * one the generation tells whether this connection still is what it was. Reads go to a buffer on the stack, because a load
- * generator's answers are small and thousands of channels shouldn't own one each. */
+ * generator's answers are small and thousands of channels shouldn't own one each.
+ *
+ * Bodies that come as they come are pulled: each flush asks body_next anew where the bytes are, since their owner may have moved them while
+ * the socket was full; what was announced of a chunk is remembered as a number. */
 #include "net/http_client.h"
+
+#include <string.h>
 
 #include "base/check.h"
 #include "base/size.h"
 #include "base/status.h"
-#include "os/file.h"
 
 enum channel_state { CHANNEL_CLOSED, CHANNEL_CONNECTING, CHANNEL_IDLE, CHANNEL_BUSY };
+enum body_mode { BODY_NONE, BODY_PLAIN, BODY_CHUNKED }; /* of the request; NONE: all of it was put into `out` */
 
 #define READ_BYTES      16384
 #define READS_PER_EVENT 16
+#define FLAT_BYTES      4096
 
 static const struct http1_limits ANSWER_LIMITS = {.max_head_bytes = 64 << 10, .max_headers = 200, .max_url_bytes = 8192};
 
-static void channel_ready(struct loop_fd *w, uint32_t events);
+static void on_connected(struct dial *d);
+static void on_failed(struct dial *d, const struct error *err);
+static void on_ready(struct dial *d, uint32_t events);
 
 void http_channel_init(struct http_channel *ch, struct loop *loop)
 {
-    *ch = (struct http_channel){.loop = loop, .watch = {.fd = -1, .ready = channel_ready}};
+    *ch = (struct http_channel){.loop = loop};
+    dial_init(&ch->dial, loop);
+    ch->dial.connected = on_connected;
+    ch->dial.failed = on_failed;
+    ch->dial.ready = on_ready;
     arena_init(&ch->arena, 1024, 0);
 }
 
 bool http_channel_is_open(const struct http_channel *ch)
 {
     return ch->state != CHANNEL_CLOSED;
+}
+
+bool http_channel_is_tunnel(const struct http_channel *ch)
+{
+    return ch->tunnel;
 }
 
 void http_channel_close(struct http_channel *ch)
@@ -39,10 +56,9 @@ void http_channel_close(struct http_channel *ch)
     ch->state = CHANNEL_CLOSED;
     ch->generation++;
     ch->out = ch->out_next = (struct str){0};
-    ch->paused = false;
-    loop_fd_remove(ch->loop, &ch->watch);
-    os_close(ch->watch.fd);
-    ch->watch.fd = -1;
+    ch->paused = ch->tunnel = false;
+    ch->body_mode = BODY_NONE;
+    dial_close(&ch->dial);
 }
 
 void http_channel_release(struct http_channel *ch)
@@ -59,43 +75,51 @@ static void fail(struct http_channel *ch, const struct error *err)
 
 static void fail_text(struct http_channel *ch, int code, const char *text)
 {
+    const char *why = ch->dial.tls ? tls_conn_reason(ch->dial.tls) : NULL;
     struct error err;
-    error_set(&err, code, "%s", text);
+    error_set(&err, code, "%s%s%s", text, why ? ": " : "", why ? why : "");
     fail(ch, &err);
 }
 
-static void set_connected(struct http_channel *ch)
+/* ---- connecting ---- */
+
+static void on_connected(struct dial *d)
 {
+    struct http_channel *ch = CONTAINER_OF(d, struct http_channel, dial);
     ch->state = CHANNEL_IDLE;
-    loop_fd_set(ch->loop, &ch->watch, LOOP_READ);
     ch->connected(ch);
+}
+
+static void on_failed(struct dial *d, const struct error *err)
+{
+    struct http_channel *ch = CONTAINER_OF(d, struct http_channel, dial);
+    fail(ch, err);
+}
+
+void http_channel_connect_tls(struct http_channel *ch, const struct os_addr *addr, const struct dial_tls *tls)
+{
+    ASSERT(ch->state == CHANNEL_CLOSED);
+    ch->state = CHANNEL_CONNECTING;
+    dial_start(&ch->dial, addr, tls);
 }
 
 void http_channel_connect(struct http_channel *ch, const struct os_addr *addr)
 {
-    struct error err;
-    int fd;
-    ASSERT(ch->state == CHANNEL_CLOSED);
-    int rc = os_sock_connect(addr, &fd, &err);
-    if (rc && rc != STATUS_AGAIN) {
-        ch->failed(ch, &err);
-        return;
-    }
-    ch->watch.fd = fd;
-    if (loop_fd_add(ch->loop, &ch->watch, rc ? LOOP_WRITE : LOOP_READ, &err)) {
-        os_close(fd);
-        ch->watch.fd = -1;
-        ch->failed(ch, &err);
-        return;
-    }
-    ch->state = CHANNEL_CONNECTING;
-    if (rc == 0)
-        set_connected(ch);
+    http_channel_connect_tls(ch, addr, NULL);
+}
+
+/* ---- writing ---- */
+
+/* The request's last byte was written, or there is none to wait for. */
+static bool sent_all(const struct http_channel *ch)
+{
+    return ch->out.n == 0 && ch->body_mode == BODY_NONE;
 }
 
 static void watch(struct http_channel *ch)
 {
-    loop_fd_set(ch->loop, &ch->watch, (ch->paused ? 0u : LOOP_READ) | (ch->out.n ? LOOP_WRITE : 0u));
+    bool writes = ch->out.n || ch->chunk_left;
+    dial_want(&ch->dial, (ch->paused ? 0u : LOOP_READ) | (writes ? LOOP_WRITE : 0u));
 }
 
 static void written(struct http_channel *ch, size_t n)
@@ -103,26 +127,105 @@ static void written(struct http_channel *ch, size_t n)
     size_t first = MIN_OF(n, ch->out.n);
     ch->out.p += first;
     ch->out.n -= first;
-    if (ch->out.n)
-        return;
-    ch->out = ch->out_next;
-    ch->out_next = (struct str){0};
-    ch->out.p += n - first;
-    ch->out.n -= n - first;
+    n -= first;
+    if (ch->out.n == 0) {
+        ch->out = ch->out_next;
+        ch->out_next = (struct str){0};
+        first = MIN_OF(n, ch->out.n);
+        ch->out.p += first;
+        ch->out.n -= first;
+        n -= first;
+    }
+    if (n) {
+        ch->chunk_left -= n;
+        ch->body_taken(ch, n);
+    }
+}
+
+/* The line in front of a chunk of `n` bytes, 0: the last; behind the CRLF that ends the one before. */
+static void frame_chunk(struct http_channel *ch, size_t n)
+{
+    size_t at = 0;
+    if (ch->chunk_open) {
+        memcpy(ch->chunk_head, "\r\n", 2);
+        at = 2;
+    }
+    if (n) {
+        at += http1_chunk_head(ch->chunk_head + at, n);
+    } else {
+        memcpy(ch->chunk_head + at, HTTP1_LAST_CHUNK, sizeof HTTP1_LAST_CHUNK - 1);
+        at += sizeof HTTP1_LAST_CHUNK - 1;
+    }
+    ch->chunk_open = n > 0;
+    ch->out_next = (struct str){ch->chunk_head, at};
+}
+
+/* What is ready of the body; announces it, and the end, where that is due. */
+static struct str next_part(struct http_channel *ch)
+{
+    bool last = false;
+    struct str part = {0};
+    if (ch->body_mode == BODY_NONE || ch->out_next.n)
+        return part;
+    part = ch->body_next(ch, &last);
+    if (ch->chunk_left == 0 && (part.n || last)) {
+        if (ch->body_mode == BODY_CHUNKED)
+            frame_chunk(ch, part.n);
+        ch->chunk_left = part.n;
+        if (part.n == 0)
+            ch->body_mode = BODY_NONE;
+    }
+    part.n = MIN_OF(part.n, ch->chunk_left);
+    if (ch->out.n == 0) {
+        ch->out = ch->out_next;
+        ch->out_next = (struct str){0};
+    }
+    return part;
+}
+
+/* Small parts go out as one: cheaper than the kernel's walk over several. */
+static size_t flatten(char to[FLAT_BYTES], struct os_iov *v, size_t n)
+{
+    size_t total = 0, at = 0;
+    for (size_t i = 0; i < n; i++)
+        total += v[i].n;
+    if (n < 2 || total > FLAT_BYTES)
+        return n;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(to + at, v[i].p, v[i].n);
+        at += v[i].n;
+    }
+    v[0] = (struct os_iov){to, at};
+    return 1;
 }
 
 static void flush(struct http_channel *ch)
 {
-    while (ch->out.n) {
-        struct os_iov v[2] = {{ch->out.p, ch->out.n}, {ch->out_next.p, ch->out_next.n}};
-        ssize_t n = os_sock_write(ch->watch.fd, v, ch->out_next.n ? 2 : 1);
-        if (n == STATUS_AGAIN)
+    char flat[FLAT_BYTES];
+    uint32_t generation = ch->generation;
+    for (;;) {
+        struct str part = next_part(ch);
+        struct os_iov v[3] = {{ch->out.p, ch->out.n}};
+        size_t n = ch->out.n ? 1 : 0;
+        if (ch->out_next.n)
+            v[n++] = (struct os_iov){ch->out_next.p, ch->out_next.n};
+        if (part.n)
+            v[n++] = (struct os_iov){part.p, part.n};
+        if (n == 0)
             break;
-        if (n < 0) { /* an early answer may be waiting to be read; the end comes by itself */
+        ssize_t put = dial_write(&ch->dial, v, flatten(flat, v, n));
+        if (put == STATUS_AGAIN)
+            break;
+        if (put < 0) { /* an early answer may be waiting to be read; the end comes by itself */
             ch->out = ch->out_next = (struct str){0};
+            ch->body_mode = BODY_NONE;
+            ch->chunk_left = 0;
+            ch->parser.keep_alive = false;
             break;
         }
-        written(ch, (size_t)n);
+        written(ch, (size_t)put);
+        if (ch->generation != generation)
+            return;
     }
     watch(ch);
 }
@@ -141,27 +244,48 @@ static void begin_answer(struct http_channel *ch)
     ch->body_bytes = 0;
 }
 
-void http_channel_send(struct http_channel *ch, struct str request)
-{
-    http_channel_send_parts(ch, request, (struct str){0});
-}
-
-void http_channel_send_parts(struct http_channel *ch, struct str head, struct str body)
+static void send(struct http_channel *ch, struct str head, struct str body, enum body_mode mode)
 {
     ASSERT(ch->state == CHANNEL_IDLE && head.n);
     ch->state = CHANNEL_BUSY;
     ch->out = head;
     ch->out_next = body;
+    ch->body_mode = (uint8_t)mode;
+    ch->chunk_left = 0;
+    ch->chunk_open = false;
     ch->sent_ns = loop_update_now(ch->loop);
     ch->first_byte_ns = 0;
     begin_answer(ch);
     flush(ch);
 }
 
+void http_channel_send(struct http_channel *ch, struct str request)
+{
+    send(ch, request, (struct str){0}, BODY_NONE);
+}
+
+void http_channel_send_parts(struct http_channel *ch, struct str head, struct str body)
+{
+    send(ch, head, body, BODY_NONE);
+}
+
+void http_channel_send_stream(struct http_channel *ch, struct str head, bool chunked)
+{
+    send(ch, head, (struct str){0}, chunked ? BODY_CHUNKED : BODY_PLAIN);
+}
+
+void http_channel_more(struct http_channel *ch)
+{
+    if (ch->state == CHANNEL_BUSY && ch->body_mode != BODY_NONE && ch->out.n == 0)
+        flush(ch);
+}
+
+/* ---- reading ---- */
+
 /* The answer is complete. The server may have asked to close. */
 static void answered(struct http_channel *ch)
 {
-    bool keep = ch->parser.keep_alive && ch->out.n == 0;
+    bool keep = ch->parser.keep_alive && sent_all(ch) && !ch->tunnel;
     int status = ch->parser.status;
     ch->state = CHANNEL_IDLE;
     ch->paused = false;
@@ -170,6 +294,26 @@ static void answered(struct http_channel *ch)
     else
         http_channel_close(ch);
     ch->done(ch, status);
+}
+
+/* Bytes from the other end of a tunnel. */
+static void take_raw(struct http_channel *ch, const char *data, size_t n)
+{
+    ch->body_bytes += n;
+    if (n)
+        ch->body(ch, (struct str){data, n});
+}
+
+/* A 101 that was asked for: from here on bytes, both ways. True: still the same connection. */
+static bool enter_tunnel(struct http_channel *ch)
+{
+    uint32_t generation = ch->generation;
+    ch->tunnel = true;
+    ch->body_mode = BODY_PLAIN;
+    ch->head(ch);
+    if (ch->generation == generation)
+        flush(ch);
+    return ch->generation == generation;
 }
 
 /* Parse; stops when the channel is no longer what it was, or the answer is complete. */
@@ -197,6 +341,14 @@ static void take(struct http_channel *ch, const char *data, size_t n)
         } else if (e == HTTP1_ERROR) {
             fail_text(ch, STATUS_INVALID, ch->parser.error_text);
             return;
+        } else if (e == HTTP1_END && ch->parser.status == 101) {
+            if (!ch->upgrade || !sent_all(ch)) {
+                fail_text(ch, STATUS_INVALID, "the server switches to a protocol that nobody asked for");
+                return;
+            }
+            if (enter_tunnel(ch))
+                take_raw(ch, data + at, n - at);
+            return;
         } else if (e == HTTP1_END && ch->parser.status / 100 == 1) {
             begin_answer(ch);
         } else if (e == HTTP1_END) {
@@ -208,49 +360,55 @@ static void take(struct http_channel *ch, const char *data, size_t n)
     }
 }
 
+static void ended(struct http_channel *ch, ssize_t n)
+{
+    if (ch->state == CHANNEL_BUSY && n == 0 && (ch->tunnel || http1_eof(&ch->parser) == HTTP1_END))
+        answered(ch);
+    else
+        fail_text(ch, STATUS_IO,
+                  n > 0 ? "the server sent an answer that nobody asked for" : "the server closed the connection");
+}
+
 /* One read. True: read again. */
 static bool read_once(struct http_channel *ch)
 {
     char in[READ_BYTES];
     uint32_t generation = ch->generation;
-    ssize_t n = os_sock_read(ch->watch.fd, in, sizeof in);
+    ssize_t n = dial_read(&ch->dial, in, sizeof in);
     if (n == STATUS_AGAIN)
         return false;
     if (n <= 0 || ch->state == CHANNEL_IDLE) {
-        if (n == 0 && ch->state == CHANNEL_BUSY && http1_eof(&ch->parser) == HTTP1_END)
-            answered(ch);
-        else
-            fail_text(ch, STATUS_IO,
-                      n > 0 ? "the server sent an answer that nobody asked for" : "the server closed the connection");
+        ended(ch, n);
         return false;
     }
     if (!ch->first_byte_ns)
         ch->first_byte_ns = loop_update_now(ch->loop);
-    take(ch, in, (size_t)n);
+    if (ch->tunnel)
+        take_raw(ch, in, (size_t)n);
+    else
+        take(ch, in, (size_t)n);
     return ch->generation == generation && ch->state == CHANNEL_BUSY && (size_t)n == sizeof in && !ch->paused;
 }
 
-static void channel_ready(struct loop_fd *w, uint32_t events)
+static void on_ready(struct dial *d, uint32_t events)
 {
-    struct http_channel *ch = CONTAINER_OF(w, struct http_channel, watch);
+    struct http_channel *ch = CONTAINER_OF(d, struct http_channel, dial);
     uint32_t generation = ch->generation;
-    struct error err;
-    if (ch->state == CHANNEL_CONNECTING) {
-        if (os_sock_connected(w->fd, &err))
-            fail(ch, &err);
-        else if (events & LOOP_WRITE)
-            set_connected(ch);
-        return;
-    }
-    if (events & LOOP_WRITE)
+    if (events & LOOP_WRITE && ch->state == CHANNEL_BUSY) {
         flush(ch);
+        if (ch->generation != generation)
+            return;
+    }
     if (ch->paused && !(events & LOOP_DEAD)) { /* the peer's end is behind what has not been read yet */
         if (events & LOOP_HANGUP)
-            loop_fd_set(ch->loop, w, w->interest | LOOP_NO_RDHUP);
+            dial_want(d, d->watch.interest | LOOP_NO_RDHUP);
         return;
     }
-    if (events & (LOOP_READ | LOOP_HANGUP))
+    if (events & (LOOP_READ | LOOP_HANGUP)) {
         for (int i = 0; i < READS_PER_EVENT && ch->generation == generation; i++)
             if (!read_once(ch))
-                return;
+                break;
+        if (d->tls && ch->generation == generation) /* what was read may have left more behind, decrypted */
+            watch(ch);
+    }
 }

@@ -3,8 +3,7 @@
  * struct http_client   blocking, one connection kept alive, one call at a time: `inferd infer`, `inferd models`.
  * struct http_channel  one connection on an event loop, driven by callbacks: `inferd bench` holds thousands, a gateway its upstreams.
  *
- * Both read answers with wire/http1.h (strict) and skip interim ones. TLS in the blocking one only; no
- * redirects, no proxies. */
+ * Both read answers with wire/http1.h (strict) and skip interim ones. No redirects, no proxies. */
 #ifndef INFERD_NET_HTTP_CLIENT_H
 #define INFERD_NET_HTTP_CLIENT_H
 
@@ -15,6 +14,7 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/error.h"
+#include "net/dial.h"
 #include "net/loop.h"
 #include "os/sock.h"
 #include "wire/http1.h"
@@ -90,18 +90,26 @@ struct http_channel {
     void (*done)(struct http_channel *ch, int status);      /* the answer is complete */
     void (*failed)(struct http_channel *ch, const struct error *err); /* closed by then */
     bool head_request;                                                /* the next request is a HEAD */
+    bool
+        upgrade; /* the next request asks for an Upgrade: an answer 101 makes the connection a pair of byte streams, see there */
+    /* (optional) the body of a request that comes as it comes, http_channel_send_stream: what is there now (`*last`: all of the rest), and that
+     * `n` bytes of it are written */
+    struct str (*body_next)(struct http_channel *ch, bool *last);
+    void (*body_taken)(struct http_channel *ch, size_t n);
     /* of the current answer */
     uint64_t sent_ns;       /* when http_channel_send was called */
     uint64_t first_byte_ns; /* of the answer */
     uint64_t body_bytes;
     struct http1_parser parser; /* headers, from the first body byte to the end of done() */
     /* private */
-    struct loop_fd watch;
+    struct dial dial;
     struct arena arena;
     struct str out, out_next; /* what is still to be written */
     uint32_t generation;      /* changes when the connection is closed: callbacks may have done so */
-    uint8_t state;
-    bool paused;
+    uint8_t state, body_mode;
+    bool paused, chunk_open, tunnel; /* a chunk was written that no CRLF ended yet; behind a 101 */
+    size_t chunk_left;               /* body bytes announced and not written */
+    char chunk_head[HTTP1_CHUNK_HEAD_BYTES + 8];
 };
 
 void http_channel_init(struct http_channel *ch, struct loop *loop);
@@ -109,10 +117,19 @@ void http_channel_init(struct http_channel *ch, struct loop *loop);
 void http_channel_release(struct http_channel *ch);
 /* Start to connect; then connected() or failed(), maybe from within this call. */
 void http_channel_connect(struct http_channel *ch, const struct os_addr *addr);
+/* The same over TLS where `tls` is not NULL. */
+void http_channel_connect_tls(struct http_channel *ch, const struct os_addr *addr, const struct dial_tls *tls);
 /* Send these bytes (a whole request, http_target_request), borrowed until done() or failed(). One request at a time. */
 void http_channel_send(struct http_channel *ch, struct str request);
 /* The same, head and body where they lie. */
 void http_channel_send_parts(struct http_channel *ch, struct str head, struct str body);
+/* Head, then a body from body_next: in chunks, or as it is (its length stands in the head). http_channel_more: body_next has more to give
+ * than it had. An answer may come before the body's end; the connection is then closed behind it. */
+void http_channel_send_stream(struct http_channel *ch, struct str head, bool chunked);
+void http_channel_more(struct http_channel *ch);
+/* Behind head() of a 101 that was asked for (`upgrade`): body() gets what the server sends, body_next what is to be sent to it as it is, done()
+ * comes when the server has ended. */
+bool http_channel_is_tunnel(const struct http_channel *ch);
 /* Stop reading the answer, and go on. What has been read already is still delivered: at most 16 KiB. */
 void http_channel_pause(struct http_channel *ch, bool paused);
 void http_channel_close(struct http_channel *ch); /* quietly; idempotent */

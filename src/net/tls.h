@@ -61,10 +61,33 @@ void tls_context_tick(struct tls_context *c, uint64_t now_ns);
 /* The client's side: `ca_file`: PEM of the authorities to believe; NULL: the system's. */
 struct tls_client;
 int tls_client_create(const char *ca_file, struct tls_client **out, struct error *err) MUST_CHECK;
+struct tls_client_options {
+    const char *ca_file; /* as above */
+    const char *certificate,
+        *key;       /* PEM files of our own certificate with its chain, and its key; NULL: none is shown; key NULL: it is in
+                                      the certificate's file */
+    bool http1, h2; /* what is offered by ALPN, h2 first; neither: nothing is */
+};
+/* The files are read once, here. INVALID and others name the file and what is wrong with it. */
+int tls_client_create_with(const struct tls_client_options *o, struct tls_client **out, struct error *err) MUST_CHECK;
 void tls_client_destroy(struct tls_client *c); /* after its connections; NULL is accepted */
+
+/* Where connections to one server leave the session that the next one resumes. Zeroed at first; outlives its connections. One thread. A
+ * resumed session was verified when it began. */
+struct tls_resume {
+    void *session;
+};
+void tls_resume_clear(struct tls_resume *r);
 /* On a connected `fd`, to a server that must prove to be `host` (a name or an address without brackets). NULL: out of memory. Then
  * tls_conn_handshake until it is 0. */
 struct tls_conn *tls_client_connect(struct tls_client *c, int fd, const char *host);
+/* The same, resuming the session in `resume` (may be NULL) and leaving the next one there. */
+struct tls_conn *tls_client_resume(struct tls_client *c, int fd, const char *host, struct tls_resume *resume);
+/* After the handshake: was HTTP/2 agreed on by ALPN? */
+bool tls_conn_is_h2(const struct tls_conn *t);
+bool tls_conn_is_resumed(const struct tls_conn *t);
+/* After a read or write that gave IO: what the TLS library or the peer's alert says; a constant, NULL when nothing is known. */
+const char *tls_conn_reason(const struct tls_conn *t);
 /* Go on with the handshake: 0 it is over, AGAIN (writable, if tls_conn_wants_write, else readable), IO with the reason. */
 int tls_conn_handshake(struct tls_conn *t, struct error *err) MUST_CHECK;
 

@@ -27,6 +27,7 @@ struct tls_conn {
     struct tls_set *set;
     int fd;
     bool up, more, wants_write, at_end, dead, finished, counted;
+    const char *reason; /* why it is dead; NULL: nobody said */
     size_t n_names;
     struct str names[TLS_NAMES_MAX];
     char *name_bytes; /* [NAMES_BYTES]; NULL: no client certificate */
@@ -214,6 +215,8 @@ static ssize_t failure(struct tls_conn *t, int rc)
     }
     if (!t->up)
         count(t, TLS_FAILED);
+    if (!t->dead && ERR_peek_last_error())
+        t->reason = ERR_reason_error_string(ERR_peek_last_error());
     t->dead = true;
     return STATUS_IO;
 }
@@ -303,6 +306,24 @@ ssize_t tls_conn_write(struct tls_conn *t, const struct os_iov *v, size_t n)
             at -= v[i++].n;
     }
     return (ssize_t)total;
+}
+
+const char *tls_conn_reason(const struct tls_conn *t)
+{
+    return t->reason;
+}
+
+bool tls_conn_is_h2(const struct tls_conn *t)
+{
+    const unsigned char *name;
+    unsigned n;
+    SSL_get0_alpn_selected(t->ssl, &name, &n);
+    return n == 2 && memcmp(name, "h2", 2) == 0;
+}
+
+bool tls_conn_is_resumed(const struct tls_conn *t)
+{
+    return SSL_session_reused(t->ssl) == 1;
 }
 
 bool tls_conn_has_more(const struct tls_conn *t)

@@ -93,6 +93,12 @@ static int use_key(SSL_CTX *ctx, const char *path, struct error *err)
     return rc;
 }
 
+int tls__use_files(SSL_CTX *ctx, const char *certificate, const char *key, struct error *err)
+{
+    int rc = use_chain(ctx, certificate, err);
+    return rc ? rc : use_key(ctx, key ? key : certificate, err);
+}
+
 /* --- clients' certificates --- */
 
 static int add_authorities(SSL_CTX *ctx, BIO *in, const char *path, struct error *err)

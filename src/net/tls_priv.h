@@ -55,6 +55,8 @@ struct tls_context {
 /* tls_conn.c: NULL: out of memory. `ssl` is taken over, in any case. */
 BIO_METHOD *tls__make_method(void);
 struct tls_conn *tls__conn_adopt(SSL *ssl, BIO_METHOD *method, int fd);
+/* The certificate and its chain, and a private key, from PEM files into `ctx`. */
+int tls__use_files(SSL_CTX *ctx, const char *certificate, const char *key, struct error *err) MUST_CHECK;
 
 /* tls_context.c */
 struct tls_set *tls__set_get(struct tls_context *c); /* a reference */

@@ -122,6 +122,7 @@ static void upstream_free(struct upstream *u)
         return;
     prefix_set_destroy(u->prefix);
     free(u->name);
+    free(u->host);
     free(u);
 }
 
@@ -191,6 +192,7 @@ static void configure(struct upstream *u, const struct upstream_options *o)
     struct str name = {u->name, strlen(u->name)};
     u->o = *o;
     u->o.name = name;
+    u->o.host = str_of(u->host);
     u->o.weight = o->weight ? o->weight : 1;
     u->o.fail_timeout_ns = o->fail_timeout_ns ? o->fail_timeout_ns : 10 * NS_PER_S;
 }
@@ -202,8 +204,9 @@ static struct upstream *upstream_new(struct pool *p, const struct upstream_optio
         return NULL;
     u->pool = p;
     u->name = str_dup(o->name);
+    u->host = str_dup(o->host.p ? o->host : STR(""));
     u->prefix = p->o.policy == BALANCE_LLM ? prefix_set_create(PREFIX_BLOCKS_SET) : NULL;
-    if (!u->name || (p->o.policy == BALANCE_LLM && !u->prefix)) {
+    if (!u->name || !u->host || (p->o.policy == BALANCE_LLM && !u->prefix)) {
         upstream_free(u);
         return NULL;
     }
@@ -445,6 +448,11 @@ const char *pool_name(const struct pool *p)
 struct str upstream_name(const struct upstream *u)
 {
     return u->o.name;
+}
+
+struct str upstream_host(const struct upstream *u)
+{
+    return u->o.host;
 }
 
 void **upstream_tags(struct upstream *u)

@@ -75,6 +75,7 @@ struct pool_options {
 /* One upstream as configured. Names are unique within a pool. */
 struct upstream_options {
     struct str name;          /* "10.0.0.7:8000": what the caller connects to; copied */
+    struct str host;          /* what it calls itself, for TLS; copied when the name comes into the pool, and kept */
     uint32_t weight;          /* 1..1000 [1] */
     uint32_t level;           /* 0; backups 1 and up */
     uint32_t zone;            /* id, 0: none */
@@ -185,6 +186,7 @@ struct upstream_view {
 bool pool_look(const struct pool *p, size_t i, uint64_t now_ns, struct upstream_view *out);
 const char *pool_name(const struct pool *p);
 struct str upstream_name(const struct upstream *u);
+struct str upstream_host(const struct upstream *u);
 /* Room for handles of the pool's owner, zeroed at first. */
 #define UPSTREAM_TAGS 8
 void **upstream_tags(struct upstream *u);

@@ -18,7 +18,7 @@
 struct upstream {
     struct pool *pool;
     struct upstream_options o;
-    char *name;
+    char *name, *host;
     bool gone; /* left the pool; lives for its picks */
     uint32_t in_flight;
     uint64_t tokens;   /* in flight */

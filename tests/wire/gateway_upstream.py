@@ -4,6 +4,7 @@ A behaviour is a function (connection, request) -> None that writes what it like
 connection afterwards (closed by the other side, and when) is recorded.
 """
 import socket
+import ssl
 import threading
 import time
 
@@ -22,8 +23,9 @@ class Request:
 class Upstream:
     """Use as a context manager; `behave` may be replaced at any time."""
 
-    def __init__(self, behave):
-        self.behave = behave
+    def __init__(self, behave, tls=None):
+        self.behave, self.tls = behave, tls
+        self.resumed, self.tls_errors, self.sni = [], [], []
         self.requests, self.connections, self.closed = [], 0, threading.Semaphore(0)
         self.closed_at = []
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -61,10 +63,24 @@ class Upstream:
             rest += connection.recv(1 << 20)
         return Request(head, rest[:length]), rest[length:]
 
+    def _shake(self, connection):
+        """TLS, when `tls` is a server's context; replaceable at any time, as `behave` is."""
+        if self.tls is None:
+            return connection
+        self.tls.sni_callback = lambda _, name, __: self.sni.append(name)
+        try:
+            connection = self.tls.wrap_socket(connection, server_side=True)
+        except (ssl.SSLError, OSError) as error:
+            self.tls_errors.append(str(error))
+            raise OSError from error
+        self.resumed.append(connection.session_reused)
+        return connection
+
     def _serve(self, connection):
         rest = b""
         with connection:
             try:
+                connection = self._shake(connection)
                 while True:
                     request, rest = self._read(connection, rest)
                     if request is None:

@@ -1,0 +1,133 @@
+/* exchange.h: for the files of gateway/ only. One request at one server and its answer, whatever is spoken with it.
+ *
+ *     take -> (connect -> connected()) -> send -> head() -> (body() ...) -> done()          at any point: failed(), or drop by the owner
+ *
+ * The owner embeds it (a forward, a check), says how its request looks, and hears of the answer; the connection behind it is one of this thread's
+ * (peers.c): an HTTP/1.1 one is this exchange's alone until done(), an HTTP/2 one carries many. Loop-owned. After done(), failed() and drop
+ * the exchange is free to be taken again. Callbacks may drop it.
+ *
+ * The request's body is pulled: pending() says what is there, exchange_more that there is more than there was, taken() what needs not be kept
+ * for this try any more. An answer may come before the body's end. */
+#ifndef INFERD_GATEWAY_EXCHANGE_H
+#define INFERD_GATEWAY_EXCHANGE_H
+
+#include "net/http_client.h"
+
+struct exchange;
+struct gateway;
+struct gateway_loop;
+struct gateway_pool;
+struct conn;
+
+/* ---- transport.c: how a pool's servers are spoken to ---- */
+
+enum gateway_protocol { GATEWAY_HTTP1, GATEWAY_HTTP2, GATEWAY_AUTO }; /* `protocol` in its order; AUTO: what ALPN says */
+
+/* Refcounted, immutable: by its pool and by the peers that are spoken to with it. */
+struct gateway_transport {
+    _Atomic uint32_t refs;
+    uint64_t id; /* never used twice */
+    enum gateway_protocol protocol;
+    uint32_t keepalive; /* idle connections kept to each server */
+    uint64_t keepalive_ns;
+    struct tls_client *tls; /* NULL: plain */
+    char *tls_name;         /* whom servers must prove to be; "": their own host */
+    char *pool;             /* its name, for the log */
+    uint64_t stamp;         /* of the TLS files, when they were read */
+};
+
+/* INVALID names a file that can't be used. */
+int transport_create(struct gateway *g, const struct gateway_pool *o, struct gateway_transport **out,
+                     struct error *err) MUST_CHECK;
+struct gateway_transport *transport_ref(struct gateway_transport *t);
+void transport_unref(struct gateway_transport *t); /* NULL is accepted */
+/* Have the files been replaced since? */
+bool transport_is_stale(const struct gateway_transport *t, const struct gateway_pool *o);
+
+/* ---- what is sent ---- */
+
+enum exchange_body { EXCHANGE_NO_BODY, EXCHANGE_LENGTH, EXCHANGE_STREAM };
+
+/* Borrowed from send to done, failed or drop. */
+struct exchange_request {
+    struct str method, path, query, authority;
+    const struct http_header *headers; /* neither Host, Content-Length nor anything of one hop */
+    size_t n_headers;
+    enum exchange_body body;
+    uint64_t length; /* EXCHANGE_LENGTH */
+    bool head;       /* HEAD: the answer has no body */
+};
+
+struct exchange_events {
+    void (*connected)(struct exchange *x);
+    void (*head)(struct exchange *x);
+    void (*body)(struct exchange *x, struct str part);
+    void (*done)(struct exchange *x); /* the answer's members are valid until it returns */
+    /* No answer, or no more of it. x->tls_failed, x->unsent say more. */
+    void (*failed)(struct exchange *x, const struct error *err);
+    struct str (*pending)(struct exchange *x, bool *last);
+    void (*taken)(struct exchange *x, size_t n);
+};
+
+struct exchange_ops {
+    void (*send)(struct exchange *x, const struct exchange_request *r);
+    void (*more)(struct exchange *x);
+    void (*pause)(struct exchange *x, bool paused);
+    void (*drop)(struct exchange *x);
+};
+
+struct exchange {
+    /* set by the owner, once */
+    const struct exchange_events *events;
+    bool fresh; /* over a connection of its own, closed behind it: checks */
+    /* of the current one; read-only */
+    const struct exchange_ops *ops; /* NULL: none */
+    struct conn *conn;
+    bool reused;     /* over a connection that had idled: the server may have closed it meanwhile */
+    bool connecting; /* connected() is still to come */
+    bool heard;      /* something of an answer came */
+    bool tls_failed; /* it was TLS that did not come about */
+    bool unsent;     /* failed: the server says, or it is plain, that it has not begun on this request */
+    /* the answer, from head() to the end */
+    int status;
+    const struct http_header *headers;
+    size_t n_headers;
+    enum http1_body answer_body;
+    uint64_t content_length;
+    const struct http_header *trailers;
+    size_t n_trailers;
+};
+
+/* A connection to `name` (an address as text), where `host` is what the server calls itself. x->connecting: call exchange_connect, and wait for
+ * connected(); else send. NULL memory: STATUS_NOMEM. */
+int exchange_take(struct exchange *x, struct gateway_loop *home, struct gateway_transport *t, struct str name,
+                  struct str host) MUST_CHECK;
+/* connected() or failed(), maybe from within this call. */
+void exchange_connect(struct exchange *x);
+static inline bool exchange_is_open(const struct exchange *x)
+{
+    return x->ops != NULL;
+}
+static inline void exchange_send(struct exchange *x, const struct exchange_request *r)
+{
+    x->ops->send(x, r);
+}
+static inline void exchange_more(struct exchange *x)
+{
+    if (x->ops)
+        x->ops->more(x);
+}
+static inline void exchange_pause(struct exchange *x, bool paused)
+{
+    if (x->ops)
+        x->ops->pause(x, paused);
+}
+/* Nothing of it is wanted any more: the server is told, by the connection's end or the stream's reset. Quiet. */
+static inline void exchange_drop(struct exchange *x)
+{
+    if (x->ops)
+        x->ops->drop(x);
+}
+struct str exchange_header(const struct exchange *x, const char *name); /* first of the answer; .p == NULL: absent */
+
+#endif

@@ -98,6 +98,8 @@ bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *cal
     if (!call->target.route && !call->undecided)
         return false;
     struct gateway_hints h = {.model = call->match.model, .own_credentials = call->who != NULL};
+    if (call->who)
+        h.tenant = str_of(call->who->tenant);
     int rc = 0;
     if (asks_for_body(call)) {
         struct json_peek *p = ARENA_NEW(r->arena, struct json_peek);

@@ -43,6 +43,7 @@ struct section {
 static const char *const balances[] = {"round_robin", "least_conn", "p2c", "hash", "llm", NULL};
 static const char *const protocols[] = {"http1", "http2", "auto", NULL};
 static const char *const hash_keys[] = {"client", "model", "user", "path", NULL};
+static const char *const priorities[] = {"core", "high", "normal", "low", NULL};
 static const char *const retry_words[] = {"connect", "reset", "timeout", "502", "503", "504", NULL};
 
 /* clang-format off */
@@ -72,6 +73,7 @@ static const struct key report_keys[] = {
     {"path",       KEY_STRING, AT(gateway_pool, report.path),       "",   0, 1023, NULL, NULL, "A metrics page to poll: vllm:*, sglang:* and inferd's names are understood. Empty: none."},
     {"port",       KEY_COUNT,  AT(gateway_pool, report.port),       "0",  0, 65535, NULL, NULL, "Where the page is, if not at the server's own port."},
     {"agent_port", KEY_COUNT,  AT(gateway_pool, report.agent_port), "0",  0, 65535, NULL, NULL, "Where a HAProxy agent answers each connection with a line: ready, drain, maint, down, loading, 75%, maxconn:30. 0: none."},
+    {"max_queued", KEY_COUNT,  AT(gateway_pool, report.max_queued), "0",  0, 1000000, NULL, NULL, "A server that reports so many waiting is full: requests wait here instead (see `queue`). 0: only max_conns counts."},
     {"interval",   KEY_TIME,   AT(gateway_pool, report.interval),   "100ms", 10 * MS, HOUR, NULL, NULL, "Between two polls of a server."},
     {"timeout",    KEY_TIME,   AT(gateway_pool, report.timeout),    "1s", 10 * MS, HOUR, NULL, NULL, "For one poll."},
     {"max_age",    KEY_TIME,   AT(gateway_pool, report.max_age),    "200ms", 10 * MS, HOUR, NULL, NULL, "Older reports of load are ignored."},
@@ -137,6 +139,7 @@ static const struct key route_keys[] = {
     {"header",         KEY_STRING, AT(gateway_route, header),         "", 0, 255, NULL, NULL, "\"name\": it is there. \"name: value\": it has this value."},
     {"percent",        KEY_PERCENT, AT(gateway_route, percent),       "100", 0, 100, NULL, NULL, "Of the requests that match; the same request id always lands on the same side."},
     {"upstream",       KEY_STRING, AT(gateway_route, upstream),       NULL, 1, 63, NULL, NULL, "A pool's name, or local."},
+    {"priority",       KEY_ENUM,   AT(gateway_route, priority),       "normal", 0, 0, priorities, NULL, "Who is first when requests wait for room; a full queue gives the places of less important ones away."},
     {"fallback",       KEY_STRING, AT(gateway_route, fallback),       "", 0, 63, NULL, NULL, "A pool for requests that `upstream` could not answer, before any byte of an answer was sent."},
     {"rewrite_model",  KEY_STRING, AT(gateway_route, rewrite_model),  "", 0, 128, NULL, NULL, "The name to send on instead."},
     {"timeout",        KEY_TIME,   AT(gateway_route, timeout),        "0", 0, 24 * HOUR, NULL, NULL, "For the beginning of the answer, retries included; 0: only what the client asks for."},

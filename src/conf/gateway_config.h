@@ -62,6 +62,7 @@ struct gateway_pool {
     struct {
         bool headers;              /* ask for endpoint-load-metrics, and read it */
         const char *path;          /* of a metrics page; "": none is read */
+        uint32_t max_queued;       /* 0: reports don't keep requests away */
         uint32_t port, agent_port; /* 0: the server's own; 0: no agent */
         uint64_t interval, timeout, max_age;
     } report;
@@ -83,6 +84,7 @@ struct gateway_route {
     double percent; /* of the requests that match, by request id [100] */
     /* what then */
     const char *upstream, *fallback, *rewrite_model;
+    int priority; /* enum wait_class of route/waitlist.h, in its order */
     uint64_t timeout, try_timeout, idle_timeout, max_body;
     bool idempotent; /* may be sent again although it may have been started [true: inference has no side effects] */
     struct gateway_words set_headers, remove_headers; /* "name: value"; "name" */

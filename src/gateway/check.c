@@ -228,6 +228,8 @@ static void tend(struct gateway_live *p, uint64_t now)
                 snprintf(hosts[n++], sizeof hosts[0], "%.*s", STR_ARG(upstream_host(v.upstream)));
     }
     live_wake_one(p);
+    if (p->waiting)
+        metric_set(p->waiting, p->waits.n);
     os_mutex_unlock(&p->lock);
     LIST_EACH(it, &p->checks)
     if (!LIST_ENTRY(it, struct server_check, link)->seen)

@@ -17,8 +17,12 @@
 #include "os/clock.h"
 #include "route/report.h"
 
-#define NS_PER_MS     1000000ull
-#define RETRY_AFTER_S 1
+#define NS_PER_MS         1000000ull
+#define NS_PER_S          1000000000ull
+#define RETRY_AFTER_S     1
+#define RETRY_AFTER_MAX_S 60
+
+#define HOPELESS 2 /* so many times longer than it may wait: refused at once */
 
 static void try_next(struct forward *f);
 
@@ -35,10 +39,7 @@ void forward__arm(struct forward *f, uint64_t at_ns)
 static void leave_queue(struct forward *f)
 {
     os_mutex_lock(&f->p->lock);
-    if (!list_empty(&f->waiting)) {
-        list_remove(&f->waiting);
-        f->p->n_waiting--;
-    }
+    waitlist_remove(&f->p->waits, &f->waiter);
     os_mutex_unlock(&f->p->lock);
 }
 
@@ -89,9 +90,18 @@ void forward__end(struct forward *f, enum pick_outcome outcome)
     loop_defer(f->home->loop, &f->task);
 }
 
+/* For Retry-After: about when there would be room. */
+static uint32_t wait_s(struct forward *f)
+{
+    os_mutex_lock(&f->p->lock);
+    uint64_t ns = waitlist_expect_ns(&f->p->waits, f->waiter.class);
+    os_mutex_unlock(&f->p->lock);
+    return (uint32_t)MIN_OF(MAX_OF(ns / NS_PER_S, (uint64_t)RETRY_AFTER_S), (uint64_t)RETRY_AFTER_MAX_S);
+}
+
 static void fail(struct forward *f, int status, const char *text, enum pick_outcome outcome)
 {
-    uint32_t retry = status == STATUS_UNAVAILABLE || status == STATUS_EXHAUSTED ? RETRY_AFTER_S : 0;
+    uint32_t retry = status == STATUS_UNAVAILABLE ? RETRY_AFTER_S : status == STATUS_EXHAUSTED ? wait_s(f) : 0;
     http_reply_error(f->r, status, text, retry);
     forward__end(f, outcome);
 }
@@ -263,22 +273,33 @@ static void start_try(struct forward *f, uint64_t now)
 static void wait_for_room(struct forward *f, uint64_t now)
 {
     struct gateway_live *p = f->p;
-    bool again = f->wait_until_ns != 0, full = !again && p->n_waiting >= p->o.queue;
+    bool again = f->wait_until_ns != 0; /* somebody was faster: it keeps its place */
+    uint64_t until = MIN_OF(f->deadline_ns, again ? f->wait_until_ns : now + p->o.queue_timeout);
+    uint64_t expect = again ? 0 : waitlist_expect_ns(&p->waits, f->waiter.class);
+    bool hopeless = p->waits.n && expect / HOPELESS > until - MIN_OF(now, until);
+    struct waiter *out = NULL;
+    f->waiter.seq = again ? f->waiter.seq : 0;
+    bool full = hopeless || !waitlist_add(&p->waits, &f->waiter, &out);
     if (!full) {
         f->phase = FORWARD_WAITING;
         f->wait_until_ns = again ? f->wait_until_ns : now + p->o.queue_timeout;
-        if (again) /* somebody was faster: it keeps its place */
-            list_push_front(&p->waiting, &f->waiting);
-        else
-            list_push_back(&p->waiting, &f->waiting);
-        p->n_waiting++;
+        f->waits_since_ns = again ? f->waits_since_ns : now;
+    }
+    if (out) {
+        struct forward *other = CONTAINER_OF(out, struct forward, waiter);
+        other->evicted = other->posted = true;
+        loop_post(other->home->loop, &other->task);
     }
     os_mutex_unlock(&p->lock);
     if (!again)
         metric_inc(full ? p->queue_refused : p->queued);
     if (full)
-        fail(f, STATUS_EXHAUSTED, "all servers for this request are busy, and so many wait already: try again later",
-             PICK_CANCELLED);
+        fail(
+            f, STATUS_EXHAUSTED,
+            hopeless
+                ? "all servers for this request are busy, and more wait already than can be served in its time: try again later"
+                : "all servers for this request are busy, and so many wait already: try again later",
+            PICK_CANCELLED);
     else
         forward__arm(f, MIN_OF(f->deadline_ns, f->wait_until_ns));
 }
@@ -292,7 +313,7 @@ static void try_next(struct forward *f)
     if (!f->counted)
         retry_request_begin(&p->budget);
     f->counted = true;
-    bool behind = p->n_waiting && !f->wait_until_ns; /* others wait already */
+    bool behind = p->waits.n && !f->wait_until_ns; /* others wait already */
     int rc = behind ? STATUS_EXHAUSTED : pool_pick(p->pool, &f->ask, now, &f->pick, &err);
     if (rc == STATUS_EXHAUSTED) {
         wait_for_room(f, now);
@@ -300,6 +321,10 @@ static void try_next(struct forward *f)
     }
     if (rc == 0 && f->wait_until_ns)
         live_wake_one(p); /* there may be room for one more */
+    if (rc == 0 && f->wait_until_ns) {
+        waitlist_served(&p->waits, now);
+        metric_observe(p->queue_seconds, (double)(now - f->waits_since_ns) / NS_PER_S);
+    }
     f->wait_until_ns = 0;
     os_mutex_unlock(&p->lock);
     f->picked = rc == 0;
@@ -325,6 +350,13 @@ static void woken(struct loop_task *t)
     }
     if (f->r->gone) {
         answer_nobody(t);
+        return;
+    }
+    if (f->evicted) {
+        metric_inc(f->p->evicted);
+        fail(f, STATUS_EXHAUSTED,
+             "all servers for this request are busy, and its place in the queue went to another: try again later",
+             PICK_CANCELLED);
         return;
     }
     if (loop_update_now(f->home->loop) >= f->deadline_ns) {
@@ -496,7 +528,10 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
         .r = r, .g = g, .target = *target, .home = home, .hints = *hints, .task.run = woken, .x.events = &events};
     f->p = gateway__pool_of(target->table, target->route->upstream);
     f->deadline_ns = deadline_of(r, target->route);
-    list_init(&f->waiting);
+    waiter_init(&f->waiter);
+    f->waiter.class = (enum wait_class)(hints->priority ? hints->priority - 1 : target->route->priority);
+    f->waiter.tenant = hash_bytes(hints->tenant.p, hints->tenant.n, g->seed);
+    f->waiter.cost = MAX_OF(hints->tokens, (uint64_t)1);
     loop_timer_init(&f->timer, on_timer);
     buf_init(&f->answer);
     f->ask.hash = hash_key(f);

@@ -239,7 +239,7 @@ static void pool_status(struct gateway_live *p, struct buf *out)
     buf_append_z(out, ":{\"balance\":");
     buf_append_json_str(out, str_of(balance_name((enum balance_policy)p->o.balance)));
     os_mutex_lock(&p->lock);
-    buf_printf(out, ",\"waiting\":%u,\"active\":%u,\"retrying\":%u,\"servers\":[", p->n_waiting, p->budget.active,
+    buf_printf(out, ",\"waiting\":%u,\"active\":%u,\"retrying\":%u,\"servers\":[", p->waits.n, p->budget.active,
                p->budget.running);
     for (size_t i = 0; pool_look(p->pool, i, now, &v); i++) {
         buf_append_z(out, i ? ",{\"address\":" : "{\"address\":");

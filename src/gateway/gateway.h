@@ -64,6 +64,8 @@ struct gateway_hints {
     struct str model_raw; /* the model's value where it lies in the body, quotes included; .p == NULL: it is not there */
     uint64_t tokens;      /* prompt and answer, roughly; 0: unknown */
     struct str prompt;    /* raw bytes of the prompt's value in the body; .n == 0: unknown */
+    struct str tenant;    /* whose request it is, for turns in the queue; .n == 0: nobody is known */
+    int priority;         /* 1 + enum wait_class of route/waitlist.h; 0: the route's */
     bool own_credentials; /* Authorization and x-api-key were meant for this server: they are not sent on */
 };
 

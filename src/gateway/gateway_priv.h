@@ -28,6 +28,7 @@
 #include "route/pool.h"
 #include "route/prefix.h"
 #include "route/retry.h"
+#include "route/waitlist.h"
 
 #define GATEWAY_ZONES    31
 #define GATEWAY_OUTCOMES 5 /* enum pick_outcome */
@@ -42,12 +43,12 @@ struct gateway_live {
     struct os_mutex lock; /* RANK_POOL: the rest of this group */
     struct pool *pool;
     struct retry_budget budget;
-    struct list waiting; /* forward.waiting: no server has room */
-    uint32_t n_waiting;
+    struct waitlist waits; /* forward.waiter: no server has room */
     struct metric *retries, *queued, *queue_refused, *budget_refused;
     struct list checks; /* struct server_check; the check thread's */
     struct list polls;  /* struct server_poll (report.c); the check thread's */
-    struct metric *report_failures;
+    struct metric *report_failures, *evicted, *waiting;
+    struct metric_histogram *queue_seconds;
 };
 
 /* One configuration of routes; immutable, refcounted by the gateway and by the requests under way. */
@@ -170,7 +171,9 @@ struct forward {
     struct exchange_request request; /* of this try; in the request's arena */
     struct slice body;               /* borrowed, or rewritten: then owned */
     size_t body_sent;                /* taken for this try */
-    struct list waiting;             /* p->waiting; p->lock */
+    struct waiter waiter;            /* in p->waits; p->lock */
+    bool evicted;                    /* p->lock: somebody more important took its place; its task is on the way */
+    uint64_t waits_since_ns;
     struct loop_task task;
     bool posted;       /* p->lock: taken off the queue, the task is on its way */
     struct buf answer; /* FORWARD_BUFFERING */

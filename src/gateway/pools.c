@@ -36,6 +36,17 @@ static void register_pool(struct gateway_live *p)
                                "Requests refused because too many waited, or they waited too long.", p->o.name);
     p->budget_refused = counter(p->g, "inferd_upstream_retry_budget_refused_total",
                                 "Retries not made because too many were under way.", p->o.name);
+    p->evicted = counter(p->g, "inferd_upstream_queue_evicted_total",
+                         "Waiting requests that gave way to more important ones, or to another tenant's.", p->o.name);
+    static const char *const labels[] = {"pool", NULL};
+    struct metric_family *waiting = metrics_family(p->g->o.metrics, METRIC_GAUGE, "inferd_upstream_waiting",
+                                                   "Requests that wait for room on a server.", labels, NULL, 0);
+    struct metric_family *seconds =
+        metrics_family(p->g->o.metrics, METRIC_HISTOGRAM, "inferd_upstream_queue_seconds",
+                       "Time that requests waited for room.", labels, METRICS_LATENCY_BOUNDS, METRICS_LATENCY_BOUNDS_N);
+    const char *const values[] = {p->o.name, NULL};
+    p->waiting = waiting ? metrics_series(waiting, values) : NULL;
+    p->queue_seconds = seconds ? metrics_histogram(seconds, values) : NULL;
     p->report_failures = counter(
         p->g, "inferd_upstream_report_failures_total",
         "Reports of servers about themselves that could not be read: no connection, no answer, not understood.", p->o.name);
@@ -51,6 +62,7 @@ static void options_of(const struct gateway_live *p, struct pool_options *o)
         .fall = c->check.fall,
         .rise = c->check.rise,
         .slow_start_ns = c->slow_start,
+        .max_queued = c->report.max_queued,
         .local_zone = gateway__zone_id(p->g, p->g->o.zone),
         .llm = {.queue = c->llm.queue,
                 .kv = c->llm.kv,
@@ -74,7 +86,7 @@ struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o
     p->g = g;
     arena_init(&p->arena, 2048, 0);
     os_mutex_init(&p->lock, RANK_POOL);
-    list_init(&p->waiting);
+    waitlist_init(&p->waits, o->queue);
     list_init(&p->checks);
     list_init(&p->polls);
     int rc = gateway_config_copy(&one, &p->arena, &copy);
@@ -107,7 +119,7 @@ void live_unref(struct gateway_live *p)
 {
     if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
         return;
-    ASSERT(list_empty(&p->checks) && list_empty(&p->polls) && list_empty(&p->waiting));
+    ASSERT(list_empty(&p->checks) && list_empty(&p->polls) && !p->waits.n);
     pool_destroy(p->pool);
     transport_unref(p->transport);
     arena_release(&p->arena);
@@ -216,11 +228,10 @@ int live_set_servers(struct gateway_live *p, const struct gateway_pool *o, struc
 
 void live_wake_one(struct gateway_live *p)
 {
-    struct list *l = list_pop_front(&p->waiting);
-    if (!l)
+    struct waiter *w = waitlist_next(&p->waits);
+    if (!w)
         return;
-    struct forward *f = LIST_ENTRY(l, struct forward, waiting);
-    p->n_waiting--;
+    struct forward *f = CONTAINER_OF(w, struct forward, waiter);
     f->posted = true;
     loop_post(f->home->loop, &f->task);
 }

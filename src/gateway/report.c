@@ -36,7 +36,7 @@ static void apply(struct gateway_live *p, struct upstream *u, const struct upstr
 {
     if (u)
         pool_reported(p->pool, u, r, now);
-    if (r->has_says && r->says == UPSTREAM_READY)
+    if ((r->has_says && r->says == UPSTREAM_READY) || r->has_load)
         live_wake_one(p);
 }
 

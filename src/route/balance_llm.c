@@ -28,11 +28,6 @@ static double rank(const struct span *s, double x)
     return s->most > s->least ? (s->most - x) / (s->most - s->least) : 1;
 }
 
-static bool fresh(const struct pool *p, const struct upstream *u, uint64_t now_ns)
-{
-    return u->reported_ns && now_ns - MIN_OF(now_ns, u->reported_ns) <= p->o.llm.report_max_ns;
-}
-
 static double own(const struct pool *p, const struct upstream *u, uint64_t now_ns)
 {
     return (double)u->tokens / pool__weight(p, u, now_ns);
@@ -77,7 +72,7 @@ static double score(const struct pool *p, const struct upstream *u, const struct
 {
     const struct llm_options *o = &p->o.llm;
     double x = o->queue * rank(&s->own, own(p, u, now_ns));
-    if (fresh(p, u, now_ns)) {
+    if (upstream__fresh(u, now_ns)) {
         x += o->queue * rank(&s->queued, u->report.queued) + o->kv * (1 - u->report.kv_use);
     } else {
         x += o->queue / 2 + o->kv / 2; /* nothing known: neither good nor bad */
@@ -97,7 +92,7 @@ struct upstream *balance__llm(struct pool *p, struct upstream **c, size_t n, con
     for (size_t i = 0; i < kept; i++) {
         widen(&s.own, own(p, p->tie[i], now_ns), i == 0);
         /* beside one of which nothing is known, a queue is long by itself, not for being the longest */
-        widen(&s.queued, fresh(p, p->tie[i], now_ns) ? p->tie[i]->report.queued : 0, i == 0);
+        widen(&s.queued, upstream__fresh(p->tie[i], now_ns) ? p->tie[i]->report.queued : 0, i == 0);
     }
     double best = -1;
     for (size_t i = 0; i < kept; i++) {

@@ -45,7 +45,8 @@ static bool passes(const struct upstream *u, enum narrowing what, uint64_t now_n
         return !u->suspect;
     case HAS_ROOM:
         return (!u->o.max_conns || u->in_flight < u->o.max_conns) &&
-               (!u->report.max_conns || u->in_flight < u->report.max_conns);
+               (!u->report.max_conns || u->in_flight < u->report.max_conns) &&
+               !(u->pool->o.max_queued && upstream__fresh(u, now_ns) && u->report.queued >= u->pool->o.max_queued);
     }
     return true;
 }
@@ -193,8 +194,7 @@ int pool__eligible(struct pool *p, const struct pick_request *r, uint64_t now_ns
     size_t healthy = *n;
     narrow(p, n, NOT_SUSPECT, now_ns);
     if (!narrow(p, n, HAS_ROOM, now_ns))
-        return error_set(err, STATUS_EXHAUSTED, "all %zu upstreams of pool \"%s\" that can be used are at their max_conns",
-                         healthy, p->name);
+        return error_set(err, STATUS_EXHAUSTED, "all %zu upstreams of pool \"%s\" that can be used are full", healthy, p->name);
     choose_level(p, n, now_ns);
     choose_zone(p, n, now_ns);
     ASSERT(*n > 0);

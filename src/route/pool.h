@@ -10,7 +10,7 @@
  *   3. not suspect (a request timed out there and nothing has answered since)
  *   4. the priority level: level 0 takes all while 1 / overprovision of its weight is usable, then spills to the next (Envoy)
  *   5. the zone: the local one, as far as its share of the healthy capacity goes (Envoy's zone aware routing)
- *   6. room: fewer requests in flight than max_conns; none with room: EXHAUSTED, and the caller may queue
+ *   6. room: fewer requests in flight than max_conns, fewer reported as waiting than max_queued; none with room: EXHAUSTED, and the caller may queue
  *   7. the policy, one file each: balance_*.c */
 #ifndef INFERD_ROUTE_POOL_H
 #define INFERD_ROUTE_POOL_H
@@ -66,7 +66,8 @@ struct pool_options {
     double hash_bound;         /* requests in flight over the mean that the hash policy allows [1.25] */
     uint64_t slow_start_ns;    /* weight grows from a tenth to the whole for so long after coming into service [0: at once] */
     uint64_t latency_tau_ns;   /* memory of the latency average [10 s] */
-    uint64_t word_ns;          /* "draining" and the like hold so long, unless they are said again [10 s] */
+    uint32_t max_queued; /* a server whose fresh report has so many waiting has no room; 0: reports don't matter for that */
+    uint64_t word_ns;    /* "draining" and the like hold so long, unless they are said again [10 s] */
     struct outlier_options outlier;
     struct llm_options llm;
     uint64_t seed;

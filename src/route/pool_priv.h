@@ -9,6 +9,7 @@
 #define INFERD_ROUTE_POOL_PRIV_H
 
 #include "base/rand.h"
+#include "base/size.h"
 #include "route/pool.h"
 #include "route/prefix.h"
 
@@ -77,6 +78,11 @@ static inline bool upstream__ejected(const struct upstream *u, uint64_t now_ns)
 static inline bool upstream__usable(const struct upstream *u, uint64_t now_ns)
 {
     return upstream__in_service(u) && !upstream__ejected(u, now_ns);
+}
+/* Is what it said of its load still worth something? */
+static inline bool upstream__fresh(const struct upstream *u, uint64_t now_ns)
+{
+    return u->reported_ns && now_ns - MIN_OF(now_ns, u->reported_ns) <= u->pool->o.llm.report_max_ns;
 }
 void pool__event(struct pool *p, struct upstream *u, enum pool_event e, const char *reason);
 /* In service from now on, after a time out of it. */

@@ -109,7 +109,7 @@ def test_a_metrics_page_is_polled(tmp_path):
         return [r for r in u.requests if r.target != "/metrics"]
 
     with Upstream(serve(b'"a"', 3, "tone")) as a, Upstream(serve(b'"b"', 3, "sql")) as b:
-        text = text_of([pool([a, b], balance="llm", report={"path": "/metrics", "interval": "30ms"})],
+        text = text_of([pool([a, b], balance="llm", report={"path": "/metrics", "interval": "30ms", "max_age": "30s"})],
                        [{"path": "/v1/completions", "upstream": "p"}])
         with gateway(tmp_path, text) as g:
             wait_for(lambda: all("queued" in state(g, u.address) for u in (a, b)))

@@ -287,7 +287,7 @@ static void room(void **state)
     for (int i = 0; i < 3; i++)
         k[i] = rig_pick(&r, NULL);
     assert_int_equal(pick_status(&r, NULL, &err), STATUS_EXHAUSTED);
-    assert_string_equal(err.text, "all 2 upstreams of pool \"p\" that can be used are at their max_conns");
+    assert_string_equal(err.text, "all 2 upstreams of pool \"p\" that can be used are full");
     for (int i = 0; i < 3; i++)
         pool_done(r.p, &k[i], PICK_OK, r.now);
     assert_int_equal(pick_status(&r, NULL, &err), 0);

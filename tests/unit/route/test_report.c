@@ -184,11 +184,38 @@ static void weights(void **state)
     rig_release(&r);
 }
 
+/* What reports a long queue is full, until it reports a shorter one or its report is old: then requests are better off there than nowhere. */
+static void a_reported_queue_is_full(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct pick k;
+    struct error err;
+    struct pick_request q = {0};
+    struct upstream_report load = header("TEXT named_metrics.num_requests_waiting=4");
+    rig_init(&r, &(struct pool_options){.max_queued = 4});
+    rig_equal(&r, 2);
+    pool_reported(r.p, rig_view(&r, 'a').upstream, &load, r.now);
+    assert_int_equal(got(&r, 'a', 10), 0);
+    pool_reported(r.p, rig_view(&r, 'b').upstream, &load, r.now);
+    assert_int_equal(pool_pick(r.p, &q, r.now, &k, &err), STATUS_EXHAUSTED);
+    load.queued = 3;
+    pool_reported(r.p, rig_view(&r, 'b').upstream, &load, r.now);
+    assert_int_equal(got(&r, 'b', 10), 10);
+    r.now += 201 * MS;
+    assert_int_equal(got(&r, 'a', 10), 5);
+    rig_release(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(headers),  cmocka_unit_test(pages),   cmocka_unit_test(agents),
-        cmocka_unit_test(draining), cmocka_unit_test(weights),
+        cmocka_unit_test(headers),
+        cmocka_unit_test(pages),
+        cmocka_unit_test(agents),
+        cmocka_unit_test(draining),
+        cmocka_unit_test(a_reported_queue_is_full),
+        cmocka_unit_test(weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,9 +25,9 @@ static int read_vocab(const char *path, struct model_desc *d, struct error *err)
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
         int rc = os_dir_open(path, &dir, err);
         if (rc == 0)
-            rc = hf__read_json(dir, "tokenizer.json", JSON_REQUIRED, &tok, err);
+            rc = hf__read_json(NULL, dir, "tokenizer.json", JSON_REQUIRED, &tok, err);
         if (rc == 0)
-            rc = hf__read_json(dir, "tokenizer_config.json", JSON_OPTIONAL, &config, err);
+            rc = hf__read_json(NULL, dir, "tokenizer_config.json", JSON_OPTIONAL, &config, err);
         return rc == 0 ? hf__read_tokenizer(tok.root, config.root, d, err) : rc;
     }
     snprintf(copy, sizeof copy, "%s", path);

@@ -17,6 +17,10 @@ static int check_models(const struct config *c, struct logger *log)
     cli_registry_options(c, &options);
     options.engine_state = engines;
     options.log = log;
+    if (seal_policy_check(&options.seal, &err) < 0) {
+        cli_engines_close(engines);
+        return cli_refuse("%s", err.text);
+    }
     buf_init(&out);
     int rc = registry_check(&options, &out, &err);
     fwrite(out.p ? out.p : "", 1, out.n, stdout);

@@ -70,6 +70,12 @@ void cli_registry_options(const struct config *c, struct registry_options *out)
         .hang_timeout_ns = c->scheduler.hang_timeout,
         .default_deadline_ns = c->scheduler.default_deadline,
         .engines = cli_engines,
+        .seal = {.seal_keys = c->models.seal_keys.v,
+                 .n_seal_keys = c->models.seal_keys.n,
+                 .signature_keys = c->models.signature_keys.v,
+                 .n_signature_keys = c->models.signature_keys.n,
+                 .require_sealed = c->models.require_sealed,
+                 .require_signature = c->models.require_signature},
     };
 }
 

@@ -154,6 +154,12 @@ static int start_registry(struct server *s, struct error *err)
     o.engine_state = s->engines;
     o.metrics = s->metrics;
     o.log = s->log;
+    int rc = seal_policy_check(&o.seal, err);
+    if (rc < 0)
+        return rc;
+    /* what is decrypted is in the heap of the runtime, too: nothing of it may end in a core dump or in a debugger */
+    if ((o.seal.n_seal_keys || getenv(SEAL_KEY_ENV)) && !os_process_hide())
+        LOG(s->log, LOG_WARN, "memory_not_hidden", LOG_S("hint", "sealed models may end in a core dump: ulimit -c 0"));
     return registry_create(&o, &s->registry, err);
 }
 

@@ -66,6 +66,10 @@ struct config {
         uint32_t loader_threads;
     } repository;
     struct {
+        struct config_list seal_keys, signature_keys; /* files */
+        bool require_sealed, require_signature;
+    } models;
+    struct {
         uint64_t queue_bytes, default_deadline, hang_timeout;
     } scheduler;
     struct {

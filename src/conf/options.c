@@ -109,6 +109,10 @@ static const struct option repository_rows[] = {
     TIME("repository.warmup_timeout", repository.warmup_timeout, "5m", 0, 24 * HOUR, FIXED, "A load whose warm-up takes longer fails. 0: no limit."),
     BOOL("repository.follow_symlinks", repository.follow_symlinks, "false", FIXED, "Allow links that lead out of the repository."),
     BOOL("repository.strict_readiness", repository.strict_readiness, "true", FIXED, "The server is ready only when every selected model is; else once the first pass over them is over."),
+    LIST("models.seal_keys", models.seal_keys, "", 16, FIXED, NULL, NULL, "Files of keys for sealed model files, see docs/reference/sealed-models.md; read again by each load. $INFERD_SEAL_KEYS may hold more."),
+    BOOL("models.require_sealed", models.require_sealed, "false", FIXED, "Refuse to load a model whose files are not sealed."),
+    LIST("models.signature_keys", models.signature_keys, "", 16, FIXED, NULL, NULL, "PEM files of Ed25519 public keys; a version that has a signature is loaded only when one of them made it, and only the files that it lists."),
+    BOOL("models.require_signature", models.require_signature, "false", FIXED, "Refuse to load a version without a signature."),
 };
 
 static const struct option scheduler_rows[] = {

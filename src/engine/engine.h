@@ -45,6 +45,23 @@ struct engine_contract {
     const char *devices;    /* "cpu", "cuda:0, cpu" ... what it really runs on */
 };
 
+struct os_blob; /* os/blob.h */
+
+/* What a file of a model turned out to be. */
+enum engine_file {
+    ENGINE_FILE_PLAIN,   /* nothing is known about it: the engine reads it itself */
+    ENGINE_FILE_CHECKED, /* its bytes are in memory and are those that were signed */
+    ENGINE_FILE_SECRET,  /* it is stored encrypted; its content is in memory and may not be written anywhere */
+};
+
+/* Where an engine gets a model's files from when they may be sealed or signed (model/seal_vault.h). Used during a load or an estimate only. */
+struct engine_files {
+    /* `rel` beneath `dir_fd`, as os_blob_read has it. PLAIN: *out is empty. Else *out is the content, which the caller releases with
+     * os_blob_release. An error names the file: changed, not signed, no key, no memory. Loader thread; blocks. */
+    int (*read)(const struct engine_files *f, int dir_fd, const char *rel, bool follow_out, uint64_t limit_bytes,
+                struct os_blob *out, enum engine_file *kind, struct error *err);
+};
+
 /* Parameters of a load; all borrowed for the call only. */
 struct engine_load {
     const char *name;     /* model name, for messages and profiling */
@@ -56,6 +73,7 @@ struct engine_load {
     const struct engine_option *options; /* key/value options for this engine from the model's config */
     size_t n_options;
     bool follow_symlinks; /* the operator allows links that leave the folder; "..", absolute names stay refused */
+    const struct engine_files *files; /* asked before any file is read; NULL: all are plain */
     struct logger *log;
 };
 

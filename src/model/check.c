@@ -100,7 +100,7 @@ static int check_version(const struct repo *repo, const struct repo_model *m, co
     }
     if (model)
         spec.ops->unload(model);
-    os_close(spec.load.dir_fd);
+    registry__spec_release(&spec);
     return rc;
 }
 

@@ -176,6 +176,9 @@ static int build_version(struct registry *r, struct entry *e, const struct repo_
                : error_set(err, STATUS_NOMEM, "no memory for a model version");
     if (!rc)
         rc = registry__spec(&r->repo, m, rv, &v->config, &a, &spec, err);
+    if (!rc && e->inline_config && seal_vault_signed(spec.vault))
+        rc = error_set(err, STATUS_FORBIDDEN, "model \"%s\" is signed, and a config in the load request is not what was signed",
+                       e->name);
     if (!rc) {
         need = registry__estimate(&spec, rv);
         rc = admit_memory(r, &spec, need, err);
@@ -186,7 +189,7 @@ static int build_version(struct registry *r, struct entry *e, const struct repo_
         spec.reserved_bytes = need;
         rc = version_build(v, &spec, err);
     }
-    os_close(spec.load.dir_fd);
+    registry__spec_release(&spec);
     arena_release(&a);
     if (rc) {
         if (v)

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "model/seal_vault.h"
 
 struct registry;
 struct model_version;
@@ -50,6 +51,7 @@ struct registry_options {
     uint64_t hang_timeout_ns;                /* watchdog: an instance running longer is hung */
     uint64_t default_deadline_ns;            /* for models that declare none; 0: none */
     const struct engine_ops *const *engines; /* NULL-terminated */
+    struct seal_policy seal;                 /* sealed and signed models */
     struct engine **engine_state;            /* parallel to `engines`; from ops->open */
     struct metrics *metrics;
     struct logger *log;

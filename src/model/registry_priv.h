@@ -121,6 +121,7 @@ void registry__write_off(struct registry *r, struct model_version *v);
 /* spec.c: which engine and file serve a version, its labels, and the bytes that it will need. `cfg` has been parsed. */
 int registry__spec(const struct repo *repo, const struct repo_model *m, const struct repo_version *rv, struct model_config *cfg,
                    struct arena *a, struct version_spec *out, struct error *err) MUST_CHECK;
+void registry__spec_release(struct version_spec *spec); /* idempotent; a spec that was never filled has dir_fd -1 */
 uint64_t registry__estimate(const struct version_spec *spec, const struct repo_version *rv);
 
 #endif

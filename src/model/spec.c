@@ -142,12 +142,23 @@ int registry__spec(const struct repo *repo, const struct repo_model *m, const st
     out->load.log = repo->o->log;
     out->load.follow_symlinks = repo->o->follow_symlinks;
     out->load.n_instances = cfg->instances_min ? cfg->instances_min : 1;
-    if (!out->load.dir_path || !out->load.file || !out->load.name) {
-        os_close(fd);
-        out->load.dir_fd = -1;
-        return error_set(err, STATUS_NOMEM, "no memory to load a model");
-    }
-    return 0;
+    rc = out->load.dir_path && out->load.file && out->load.name
+             ? seal_vault_open(repo, m, rv, cfg, fd, &out->vault, err)
+             : error_set(err, STATUS_NOMEM, "no memory to load a model");
+    if (rc)
+        registry__spec_release(out);
+    else
+        out->load.files = seal_vault_files(out->vault);
+    return rc;
+}
+
+void registry__spec_release(struct version_spec *spec)
+{
+    seal_vault_close(spec->vault);
+    os_close(spec->load.dir_fd);
+    spec->vault = NULL;
+    spec->load.files = NULL;
+    spec->load.dir_fd = -1;
 }
 
 uint64_t registry__estimate(const struct version_spec *spec, const struct repo_version *rv)

@@ -15,7 +15,13 @@
 struct os_blob {
     const uint8_t *p; /* page-aligned; NULL when n is 0 */
     size_t n;
+    bool secret; /* zeroed before it is given back */
 };
+
+/* Memory for `n` bytes to be filled at *p (NULL when n is 0). `secret`: left out of core dumps and of children. NOMEM. */
+int os_blob_alloc(size_t n, bool secret, struct os_blob *out, uint8_t **p, struct error *err) MUST_CHECK;
+/* Give the whole pages inside [at, at + n) back; what is read there afterwards is undefined. */
+void os_blob_drop(const struct os_blob *b, const void *at, size_t n);
 
 /* Read the regular file `rel` beneath the open folder `dir` (os_open_beneath decides what that allows). More than
  * `limit_bytes`: TOO_LARGE with both numbers. A file that changes its size meanwhile: UNAVAILABLE (a copy is going on). NOMEM. */

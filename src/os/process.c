@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -124,4 +125,9 @@ void os_memory_tune(void)
 void os_memory_trim(void)
 {
     malloc_trim(0);
+}
+
+bool os_process_hide(void)
+{
+    return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0;
 }

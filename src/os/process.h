@@ -2,6 +2,7 @@
 #ifndef INFERD_OS_PROCESS_H
 #define INFERD_OS_PROCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -30,6 +31,9 @@ int os_fd_limit_raise(uint64_t want, uint64_t *got, struct error *err) MUST_CHEC
  * arena (up to eight a CPU) keeps that much of a burst for ever: malloc_trim doesn't reach the end of any arena but the first.
  * The price is the page faults of large bodies: a few ms for 16 MiB. */
 void os_memory_tune(void);
+
+/* No core dumps of this process, and no other process of this user may read its memory (PR_SET_DUMPABLE), for good. False: refused. */
+bool os_process_hide(void);
 
 /* Give freed heap pages back to the system (malloc_trim): after a model unloads. Takes the allocator's locks, may take ms. */
 void os_memory_trim(void);

@@ -65,7 +65,12 @@ static int hold_memory(struct engine_model *m, struct error *err)
 static int read_script(struct engine_model *m, const struct engine_load *spec, struct error *err)
 {
     struct os_blob blob = {0};
-    int rc = os_blob_read(spec->dir_fd, spec->file, spec->follow_symlinks, SCRIPT_BYTES_MAX, &blob, err);
+    enum engine_file kind = ENGINE_FILE_PLAIN;
+    int rc = 0;
+    if (spec->files)
+        rc = spec->files->read(spec->files, spec->dir_fd, spec->file, spec->follow_symlinks, SCRIPT_BYTES_MAX, &blob, &kind, err);
+    if (!rc && kind == ENGINE_FILE_PLAIN)
+        rc = os_blob_read(spec->dir_fd, spec->file, spec->follow_symlinks, SCRIPT_BYTES_MAX, &blob, err);
     if (!rc)
         rc = fake_script_parse((struct str){(const char *)blob.p, blob.n}, &m->arena, &m->script, err);
     for (size_t i = 0; i < spec->n_options && !rc; i++) {

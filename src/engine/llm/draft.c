@@ -109,10 +109,10 @@ static int create_forward(struct draft *d, struct error *err)
     return forward_create(d->model, d->c.team, &c, &d->forward, err);
 }
 
-static int open_model(struct draft *d, int dir_fd, const char *file, struct error *err)
+static int open_model(struct draft *d, const struct engine_files *files, int dir_fd, const char *file, struct error *err)
 {
     struct model_desc *desc = NULL;
-    int rc = model_desc_open(dir_fd, file, &desc, err);
+    int rc = model_desc_open_files(files, dir_fd, file, &desc, err);
     if (rc == 0)
         rc = check(d, desc, err);
     if (rc == 0) {
@@ -124,13 +124,13 @@ static int open_model(struct draft *d, int dir_fd, const char *file, struct erro
     return rc;
 }
 
-int draft_create(int dir_fd, const char *file, const struct draft_config *c, struct draft **out, struct error *err)
+int draft_create(const struct engine_files *files, int dir_fd, const char *file, const struct draft_config *c, struct draft **out, struct error *err)
 {
     struct draft *d = calloc(1, sizeof *d);
     if (!d)
         return error_set(err, STATUS_NOMEM, "no memory for a draft model");
     d->c = *c;
-    int rc = open_model(d, dir_fd, file, err);
+    int rc = open_model(d, files, dir_fd, file, err);
     if (rc == 0)
         rc = allocate_slots(d, err);
     if (rc == 0)

@@ -157,7 +157,7 @@ static const char *file_of(const struct engine_load *spec)
 static int open_weights(struct engine_model *m, const struct engine_load *spec, struct error *err)
 {
     struct model_desc *d = NULL;
-    int rc = model_desc_open(spec->dir_fd, file_of(spec), &d, err);
+    int rc = model_desc_open_files(spec->files, spec->dir_fd, file_of(spec), &d, err);
     if (rc < 0)
         return rc;
     d->quantize = m->options.quantize;
@@ -241,7 +241,7 @@ static int create_draft(struct engine_model *m, const struct engine_load *spec, 
                              .log = m->log};
     if (m->options.draft_model[0] && m->embeds)
         return error_set(err, STATUS_INVALID, "option draft_model: this model gives embeddings, there is nothing to guess");
-    return m->options.draft_model[0] ? draft_create(spec->dir_fd, m->options.draft_model, &c, &m->draft, err) : 0;
+    return m->options.draft_model[0] ? draft_create(spec->files, spec->dir_fd, m->options.draft_model, &c, &m->draft, err) : 0;
 }
 
 static int build(struct engine_model *m, const struct engine_load *spec, struct error *err)
@@ -299,17 +299,18 @@ static int load(struct engine *e, const struct engine_load *spec, struct engine_
     return 0;
 }
 
-static int estimate_file(const struct llm_options *o, int dir_fd, const char *file, uint64_t *bytes, struct error *err)
+static int estimate_file(const struct llm_options *o, const struct engine_load *spec, const char *file, uint64_t *bytes,
+                         struct error *err)
 {
     struct model_desc *d = NULL;
     size_t packed, other;
-    int rc = model_desc_open(dir_fd, file, &d, err);
+    int rc = model_desc_open_files(spec->files, spec->dir_fd, file, &d, err);
     if (rc < 0)
         return rc;
     d->quantize = o->quantize;
     d->mix = o->mix;
     if (llm_model_bytes(d, &packed, &other))
-        *bytes += (uint64_t)packed + other;
+        *bytes += (uint64_t)packed + other + model_desc_held_bytes(d);
     else
         rc = error_set(err, STATUS_INVALID, "a matrix of the model has a shape or type that can't be packed");
     model_desc_release(d);
@@ -324,10 +325,10 @@ static int estimate(struct engine *e, const struct engine_load *spec, uint64_t *
     *bytes = 0;
     int rc = llm_options_read(spec->options, spec->n_options, &o, err);
     if (rc == 0)
-        rc = estimate_file(&o, spec->dir_fd, file_of(spec), bytes, err);
+        rc = estimate_file(&o, spec, file_of(spec), bytes, err);
     o.quantize = false; /* the model's, not the draft's */
     if (rc == 0 && o.draft_model[0])
-        rc = estimate_file(&o, spec->dir_fd, o.draft_model, bytes, err);
+        rc = estimate_file(&o, spec, o.draft_model, bytes, err);
     return rc;
 }
 

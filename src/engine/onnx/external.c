@@ -5,6 +5,7 @@
  * file it would be a wild pointer, so it is refused by name. */
 #include <string.h>
 
+#include "base/size.h"
 #include "base/status.h"
 #include "engine/onnx/onnx_priv.h"
 #include "os/dir.h"
@@ -47,8 +48,16 @@ int onnx__external_read(const struct engine_load *spec, const struct onnx_scan *
         return error_set(err, STATUS_NOMEM, "no memory for the model's external data");
     for (const struct onnx_pair *p = scan->external; p; p = p->next) {
         const char *name = location_name(p->value, a, err);
-        int rc = name ? os_blob_read(spec->dir_fd, name, spec->follow_symlinks, UINT64_MAX, &out->files[out->n], err)
-                      : name_failed(err);
+        enum engine_file kind = ENGINE_FILE_PLAIN;
+        int rc = name ? onnx__file_read(spec, name, UINT64_MAX, &out->files[out->n], &kind, err) : name_failed(err);
+        if (!rc && kind != ENGINE_FILE_PLAIN && scan->external_inside.n) {
+            os_blob_release(&out->files[out->n]);
+            rc = error_set(err, STATUS_UNIMPLEMENTED,
+                           "%s is sealed or signed, and a tensor inside a branch or a node names the file %.*s, which ONNX Runtime would "
+                           "read by itself: export the model with that tensor in the main graph or in the model file",
+                           name, STR_ARG(scan->external_inside));
+        }
+        out->kind = MAX_OF(out->kind, kind);
         if (rc) {
             onnx__external_release(out);
             return blame(err, rc);

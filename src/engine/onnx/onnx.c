@@ -49,11 +49,22 @@ static int engine_open(const struct engine_option *options, size_t n, struct log
     return rc;
 }
 
-/* Read and scan; the scan's strings point into `file`. Both are the caller's to release, also after an error. */
-static int read_and_scan(const struct engine_load *spec, struct arena *a, struct os_blob *file, struct onnx_scan *scan,
-                         struct error *err)
+int onnx__file_read(const struct engine_load *spec, const char *rel, uint64_t limit_bytes, struct os_blob *out,
+                    enum engine_file *kind, struct error *err)
 {
-    int rc = os_blob_read(spec->dir_fd, spec->file, spec->follow_symlinks, FILE_BYTES_MAX, file, err);
+    int rc = 0;
+    *kind = ENGINE_FILE_PLAIN;
+    *out = (struct os_blob){0};
+    if (spec->files)
+        rc = spec->files->read(spec->files, spec->dir_fd, rel, spec->follow_symlinks, limit_bytes, out, kind, err);
+    return rc || *kind != ENGINE_FILE_PLAIN ? rc : os_blob_read(spec->dir_fd, rel, spec->follow_symlinks, limit_bytes, out, err);
+}
+
+/* Read and scan; the scan's strings point into `file`. Both are the caller's to release, also after an error. */
+static int read_and_scan(const struct engine_load *spec, struct arena *a, struct os_blob *file, enum engine_file *kind,
+                         struct onnx_scan *scan, struct error *err)
+{
+    int rc = onnx__file_read(spec, spec->file, FILE_BYTES_MAX, file, kind, err);
     if (!rc)
         rc = onnx_scan((struct str){(const char *)file->p, file->n}, a, scan, err);
     if (!rc)
@@ -75,7 +86,7 @@ static void model_free(struct engine_model *m)
 }
 
 static int load_session(struct engine_model *m, const struct engine_load *spec, const struct onnx_scan *scan,
-                        struct os_blob file, struct error *err)
+                        struct os_blob file, enum engine_file kind, struct error *err)
 {
     struct onnx_options o = m->e->options;
     int rc = onnx_options_model(&o, spec->options, spec->n_options, spec->name, spec->log, err);
@@ -87,7 +98,7 @@ static int load_session(struct engine_model *m, const struct engine_load *spec, 
         return rc;
     m->weights_bytes += scan->initializer_bytes;
     m->arena_shrink = o.arena ? o.arena_shrink : ONNX_OFF; /* the runtime refuses to shrink what isn't there */
-    struct onnx_source src = {spec, &o, scan, file};
+    struct onnx_source src = {spec, &o, scan, file, kind};
     rc = onnx__session_create(m, &src, err);
     if (!rc)
         rc = onnx__contract_read(m, scan, o.optional_inputs, err);
@@ -107,10 +118,11 @@ static int load(struct engine *e, const struct engine_load *spec, struct engine_
     struct arena scratch;
     arena_init(&scratch, 4096, SCAN_ARENA_BYTES);
     struct os_blob file = {0};
+    enum engine_file kind;
     struct onnx_scan scan;
-    rc = read_and_scan(spec, &scratch, &file, &scan, err);
+    rc = read_and_scan(spec, &scratch, &file, &kind, &scan, err);
     if (!rc)
-        rc = load_session(m, spec, &scan, file, err);
+        rc = load_session(m, spec, &scan, file, kind, err);
     os_blob_release(&file);
     arena_release(&scratch);
     if (rc) {
@@ -131,9 +143,10 @@ static int estimate(struct engine *e, const struct engine_load *spec, uint64_t *
     onnx__runtime_want(e);
     arena_init(&a, 4096, SCAN_ARENA_BYTES);
     struct os_blob file = {0};
+    enum engine_file kind;
     struct onnx_scan scan;
     uint64_t external = 0;
-    int rc = read_and_scan(spec, &a, &file, &scan, err);
+    int rc = read_and_scan(spec, &a, &file, &kind, &scan, err);
     if (!rc)
         rc = onnx__external_bytes(spec, &scan, &external, err);
     if (!rc &&

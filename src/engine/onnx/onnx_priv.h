@@ -131,12 +131,18 @@ struct onnx_source {
     const struct onnx_options *options;
     const struct onnx_scan *scan;
     struct os_blob file;
+    enum engine_file kind; /* of `file` */
 };
 int onnx__session_create(struct engine_model *m, const struct onnx_source *src, struct error *err) MUST_CHECK;
+
+/* onnx.c: the file `rel` of the model, sealed, signed or plain. */
+int onnx__file_read(const struct engine_load *spec, const char *rel, uint64_t limit_bytes, struct os_blob *out,
+                    enum engine_file *kind, struct error *err) MUST_CHECK;
 
 /* external.c: check and read the external data files that a scan found. Every `location` must be a file inside the model's
  * folder. FORBIDDEN, NOT_FOUND, NOMEM: names the location. */
 struct onnx_external {
+    enum engine_file kind; /* the strictest of them */
     size_t n;
     const char **names; /* arena */
     struct os_blob *files;

@@ -162,10 +162,9 @@ static int add_external(struct walk *w, struct str location)
 }
 
 /* Field numbers of typed data: float 4, int32 5, string 6, int64 7, raw 9, double 10, uint64 11. Scalars outside packed fields
- * come one field each and are counted by their wire size. */
+ * come one field each and are counted by their wire size. `arg` is not NULL for the main graph's initializers. */
 static int walk_tensor(struct walk *w, struct str s, void *arg)
 {
-    (void)arg;
     struct field f;
     int rc;
     while ((rc = next_field(w, &s, &f)) > 0) {
@@ -185,6 +184,8 @@ static int walk_tensor(struct walk *w, struct str s, void *arg)
                 rc = descend(w, read_pair, f.bytes, &entry);
                 if (!rc && str_eqz(entry.key, "location"))
                     rc = add_external(w, entry.value);
+                if (!rc && str_eqz(entry.key, "location") && !arg)
+                    w->out->external_inside = entry.value;
                 if (rc)
                     return rc;
             }
@@ -357,7 +358,7 @@ static int walk_graph(struct walk *w, struct str s, void *arg)
         if (f.number == 1)
             rc = descend(w, walk_node, f.bytes, NULL);
         else if (f.number == 5)
-            rc = descend(w, walk_tensor, f.bytes, NULL);
+            rc = descend(w, walk_tensor, f.bytes, arg);
         else if (f.number == 15)
             rc = descend(w, walk_sparse, f.bytes, NULL);
         else if (arg && f.number == 2)

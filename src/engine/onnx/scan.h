@@ -50,6 +50,7 @@ struct onnx_scan {
     struct onnx_pair *opsets, *metadata;
     struct onnx_pair *external; /* distinct `location` values of external data, wherever in the file they are */
     size_t n_external;
+    struct str external_inside; /* one of them that a tensor elsewhere than in the main graph's list names; empty: none */
     struct onnx_value *inputs, *outputs; /* of the main graph; inputs include initializers in old files */
     size_t n_inputs, n_outputs;
     size_t n_nodes;             /* in all graphs and functions */

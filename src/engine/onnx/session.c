@@ -198,6 +198,20 @@ static int set_providers(struct engine_model *m, OrtSessionOptions *so, const st
     return STATUS_OK;
 }
 
+/* Providers that compile for a device can be told to keep what they made, weights and all, in files. */
+static int check_secret(const struct onnx_source *src, enum engine_file external, struct error *err)
+{
+    const struct onnx_options *o = src->options;
+    if (src->kind != ENGINE_FILE_SECRET && external != ENGINE_FILE_SECRET)
+        return STATUS_OK;
+    for (size_t i = 0; i < o->n_providers; i++)
+        if (o->providers[i] == ONNX_TENSORRT || o->providers[i] == ONNX_OPENVINO)
+            return error_set(err, STATUS_UNIMPLEMENTED,
+                             "the model is sealed, and the provider %s may write what it compiles to a disk: use cpu, cuda or xnnpack",
+                             onnx_provider_name(o->providers[i]));
+    return STATUS_OK;
+}
+
 /* ---- sessions ---- */
 
 static int set_external(const OrtApi *api, OrtSessionOptions *so, struct onnx_external *x, int dir_fd, struct arena *a,
@@ -261,6 +275,8 @@ static int attempt(struct engine_model *m, const struct onnx_source *src, struct
     struct onnx_external x;
     int rc = onnx__external_read(src->spec, src->scan, &m->arena, &x, err);
     if (!rc)
+        rc = check_secret(src, x.kind, err);
+    if (!rc)
         rc = make_options(m, src, &x, level, &so, err);
     if (!rc && temp)
         rc = onnx__take(api, api->SetOptimizedModelFilePath(so, temp), ONNX_CALLING, err, "cache_dir");
@@ -283,7 +299,7 @@ static bool worth_caching(const struct onnx_scan *scan)
 static bool cacheable(const struct onnx_source *src)
 {
     const struct onnx_options *o = src->options;
-    return worth_caching(src->scan) && o->cache_dir.n && o->use_cache && o->level != ORT_DISABLE_ALL &&
+    return src->kind == ENGINE_FILE_PLAIN && worth_caching(src->scan) && o->cache_dir.n && o->use_cache && o->level != ORT_DISABLE_ALL &&
            src->scan->n_external == 0 && o->n_providers == 1 && o->providers[0] == ONNX_CPU;
 }
 

@@ -30,7 +30,7 @@ static struct tokenizer *open_tokenizer(const char *name)
     arena_init(&d.arena, 4096, 0);
     snprintf(file, sizeof file, "%s.json", name);
     assert_int_equal(0, os_dir_open(FOLDER, &dir, NULL));
-    assert_int_equal(0, hf__read_json(dir, file, JSON_REQUIRED, &j, NULL));
+    assert_int_equal(0, hf__read_json(NULL, dir, file, JSON_REQUIRED, &j, NULL));
     if (hf__read_tokenizer(j.root, NULL, &d, &err) < 0 || tokenizer_create(&d.tokenizer, &t, &err) < 0)
         fail_msg("%s: %s", name, err.text);
     json_release(&j);

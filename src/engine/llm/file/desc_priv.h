@@ -10,6 +10,8 @@
 #include "base/map.h"
 #include "engine/llm/file/gguf.h"
 #include "engine/llm/file/model_desc.h"
+#include "engine/engine.h"
+#include "os/blob.h"
 #include "os/file.h"
 
 enum desc_arch { DESC_LLAMA, DESC_QWEN2, DESC_QWEN3, DESC_GEMMA2, DESC_GEMMA3, DESC_PHI3, DESC_BERT, DESC_ARCH_COUNT };
@@ -19,9 +21,12 @@ enum desc_naming { DESC_NAMES_GGUF, DESC_NAMES_HF };
 
 #define DESC_MAPS_MAX 1024 /* files of a sharded model */
 
-/* The mapped files of a description; model_desc.maps points to one. */
+/* The mapped files of a description; model_desc.maps points to one. A file that is sealed or signed lies in memory instead: then its map
+ * shows what blobs[] holds. */
 struct desc_maps {
+    const struct engine_files *files; /* while the description is opened; NULL: all files are plain */
     struct os_map v[DESC_MAPS_MAX];
+    struct os_blob blobs[DESC_MAPS_MAX];
     size_t n;
 };
 

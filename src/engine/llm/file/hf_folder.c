@@ -19,26 +19,50 @@ struct folder {
     struct error *err;
 };
 
-int hf__read_json(int dir_fd, const char *name, enum json_need need, struct json *j, struct error *err)
+int hf__read_text(const struct desc_maps *maps, int dir_fd, const char *name, size_t limit, struct buf *text, struct error *err)
+{
+    enum engine_file kind = ENGINE_FILE_PLAIN;
+    struct os_blob blob = {0};
+    int fd = -1, rc = 0;
+    if (maps && maps->files)
+        rc = maps->files->read(maps->files, dir_fd, name, true, limit, &blob, &kind, err);
+    if (rc < 0)
+        return rc;
+    if (kind != ENGINE_FILE_PLAIN) {
+        buf_append(text, blob.p, blob.n);
+        os_blob_release(&blob);
+        return text->failed ? error_set(err, STATUS_NOMEM, "out of memory while reading a model") : 0;
+    }
+    rc = os_open_beneath(dir_fd, name, OS_FILE_REGULAR, true, &fd, err);
+    if (rc == 0)
+        rc = os_file_read_fd(fd, name, limit, text, err);
+    os_close(fd);
+    return rc;
+}
+
+/* 0 for a file that isn't there and needn't be. */
+static int absent(struct error *err)
+{
+    if (err)
+        *err = (struct error){0};
+    return 0;
+}
+
+int hf__read_json(const struct desc_maps *maps, int dir_fd, const char *name, enum json_need need, struct json *j,
+                  struct error *err)
 {
     const struct json_limits limits = {.max_bytes = JSON_MAX_BYTES};
     struct buf text;
-    int fd = -1;
     *j = (struct json){0};
-    int rc = os_open_beneath(dir_fd, name, OS_FILE_REGULAR, true, &fd, err);
-    if (rc == STATUS_NOT_FOUND && need == JSON_OPTIONAL) {
-        if (err)
-            *err = (struct error){0};
-        return 0;
-    }
-    if (rc < 0)
-        return rc;
     buf_init(&text);
-    rc = os_file_read_fd(fd, name, JSON_MAX_BYTES, &text, err);
+    int rc = hf__read_text(maps, dir_fd, name, JSON_MAX_BYTES, &text, err);
+    if (rc == STATUS_NOT_FOUND) {
+        buf_release(&text);
+        return need == JSON_OPTIONAL ? absent(err) : rc;
+    }
     if (rc == 0)
         rc = json_parse(j, buf_str(&text), &limits, err);
     buf_release(&text);
-    os_close(fd);
     return rc < 0 ? error_prefix(err, "%s", name) : 0;
 }
 
@@ -160,7 +184,7 @@ static int add_shards(struct folder *f, yyjson_val *root)
 static int read_weights(struct folder *f)
 {
     struct json index;
-    int rc = hf__read_json(f->fd, "model.safetensors.index.json", JSON_OPTIONAL, &index, f->err);
+    int rc = hf__read_json(f->d->maps, f->fd, "model.safetensors.index.json", JSON_OPTIONAL, &index, f->err);
     if (rc < 0)
         return rc;
     f->tensors.naming = DESC_NAMES_HF;
@@ -174,18 +198,11 @@ static int read_weights(struct folder *f)
 static int read_jinja(struct folder *f)
 {
     struct buf text;
-    int fd = -1;
-    int rc = os_open_beneath(f->fd, "chat_template.jinja", OS_FILE_REGULAR, true, &fd, f->err);
-    if (rc == STATUS_NOT_FOUND) {
-        if (f->err)
-            *f->err = (struct error){0};
-        return 0;
-    }
-    if (rc < 0)
-        return rc;
     buf_init(&text);
-    rc = os_file_read_fd(fd, "chat_template.jinja", 1 << 20, &text, f->err);
-    if (rc == 0) {
+    int rc = hf__read_text(f->d->maps, f->fd, "chat_template.jinja", 1 << 20, &text, f->err);
+    if (rc == STATUS_NOT_FOUND) {
+        rc = absent(f->err);
+    } else if (rc == 0) {
         char *p = arena_strdup(&f->d->arena, buf_str(&text));
         if (p)
             f->d->chat_template = (struct str){p, text.n};
@@ -193,18 +210,17 @@ static int read_jinja(struct folder *f)
             rc = error_set(f->err, STATUS_NOMEM, "out of memory while reading chat_template.jinja");
     }
     buf_release(&text);
-    os_close(fd);
     return rc;
 }
 
 static int read_text(struct folder *f, yyjson_val *config)
 {
     struct json tok = {0}, tok_config = {0}, generation = {0};
-    int rc = hf__read_json(f->fd, "tokenizer.json", JSON_REQUIRED, &tok, f->err);
+    int rc = hf__read_json(f->d->maps, f->fd, "tokenizer.json", JSON_REQUIRED, &tok, f->err);
     if (rc == 0)
-        rc = hf__read_json(f->fd, "tokenizer_config.json", JSON_OPTIONAL, &tok_config, f->err);
+        rc = hf__read_json(f->d->maps, f->fd, "tokenizer_config.json", JSON_OPTIONAL, &tok_config, f->err);
     if (rc == 0)
-        rc = hf__read_json(f->fd, "generation_config.json", JSON_OPTIONAL, &generation, f->err);
+        rc = hf__read_json(f->d->maps, f->fd, "generation_config.json", JSON_OPTIONAL, &generation, f->err);
     if (rc == 0)
         rc = hf__read_tokenizer(tok.root, tok_config.root, f->d, f->err);
     if (rc == 0 && f->d->h.causal)
@@ -232,7 +248,7 @@ int desc__read_folder(int dir_fd, struct model_desc *d, struct error *err)
     struct folder f = {.fd = dir_fd, .d = d, .err = err};
     struct hf_config c = {0};
     struct json config;
-    int rc = hf__read_json(f.fd, "config.json", JSON_REQUIRED, &config, err);
+    int rc = hf__read_json(d->maps, f.fd, "config.json", JSON_REQUIRED, &config, err);
     if (rc < 0)
         return rc;
     rc = hf__read_config(config.root, &c, d, err);

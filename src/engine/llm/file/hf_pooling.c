@@ -47,7 +47,7 @@ static int read_pooling(int dir_fd, struct str path, struct model_desc *d, struc
     if (path.n > 200)
         return error_set(err, STATUS_INVALID, "modules.json: a path has %zu bytes; accepted: up to 200", path.n);
     snprintf(name, sizeof name, "%.*s%sconfig.json", STR_ARG(path), path.n ? "/" : "");
-    int rc = hf__read_json(dir_fd, name, JSON_REQUIRED, &j, err);
+    int rc = hf__read_json(d->maps, dir_fd, name, JSON_REQUIRED, &j, err);
     if (rc < 0)
         return rc;
     rc = read_modes(j.root, &d->h.pooling, err);
@@ -74,7 +74,7 @@ int hf__read_pooling(int dir_fd, struct model_desc *d, struct error *err)
     struct json j;
     size_t i, n;
     yyjson_val *module;
-    int rc = hf__read_json(dir_fd, "modules.json", JSON_OPTIONAL, &j, err);
+    int rc = hf__read_json(d->maps, dir_fd, "modules.json", JSON_OPTIONAL, &j, err);
     if (rc < 0 || !j.doc)
         return rc;
     d->h.embd_normalize = false;

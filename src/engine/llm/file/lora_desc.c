@@ -259,7 +259,7 @@ static int read_peft(struct reader *r, int dir_fd)
     struct json config;
     struct os_map map;
     size_t cap = 0;
-    int rc = hf__read_json(dir_fd, "adapter_config.json", JSON_REQUIRED, &config, r->err);
+    int rc = hf__read_json(r->d->maps, dir_fd, "adapter_config.json", JSON_REQUIRED, &config, r->err);
     if (rc < 0)
         return rc;
     rc = read_peft_config(r, config.root);

@@ -83,6 +83,8 @@ struct llm_layer_desc {
         ffn_post_norm_b;
 };
 
+struct engine_files; /* engine/engine.h */
+
 struct model_desc {
     struct llm_hparams h;
     struct llm_weight token_embd, token_types, pos_embd, embd_norm, embd_norm_b, output_norm, output_norm_b, output, output_b;
@@ -105,7 +107,12 @@ struct model_desc {
  * GGUF's name, or "." for the folder itself. UNIMPLEMENTED: unknown architecture (the text lists the known) or tensor type;
  * INVALID: what is wrong and in which field; NOMEM; IO. */
 int model_desc_open(int dir_fd, const char *file, struct model_desc **out, struct error *err) MUST_CHECK;
+/* The same with files that may be sealed or signed. `files` (NULL: none are) is used during the call only. */
+int model_desc_open_files(const struct engine_files *files, int dir_fd, const char *file, struct model_desc **out,
+                          struct error *err) MUST_CHECK;
 void model_desc_release(struct model_desc *d); /* NULL accepted */
+/* Bytes of files that lie in memory, since they were sealed or signed. */
+uint64_t model_desc_held_bytes(const struct model_desc *d);
 /* Give the pages of the weight data back to the kernel once they are repacked (they can be read again on demand). */
 void model_desc_drop_pages(struct model_desc *d);
 

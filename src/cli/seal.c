@@ -229,7 +229,8 @@ const struct cli_command command_seal = {
     .name = "seal",
     .arguments = "new-key FILE | encrypt FILE... | decrypt FILE --output FILE",
     .summary = "Encrypt model files, which a server then decrypts in memory only.",
-    .details = "encrypt puts the sealed file in the place of the plain one, under the same name; the server finds out by itself\n"
-               "and needs the key (models.seal_keys). decrypt is for changing keys. docs/reference/sealed-models.md has the format.",
+    .details =
+        "encrypt puts the sealed file in the place of the plain one, under the same name; the server finds out by itself\n"
+        "and needs the key (models.seal_keys). decrypt is for changing keys. docs/reference/sealed-models.md has the format.",
     .run = run,
 };

@@ -97,7 +97,8 @@ const struct cli_command command_sign = {
     .name = "sign",
     .arguments = "new-key FILE | models --key FILE REPOSITORY|MODEL...",
     .summary = "Sign the files of models, so that a server loads only what you signed.",
-    .details = "new-key writes a private key to FILE and its public half to FILE.pub, which goes into models.signature_keys. models\n"
-               "writes inferd.sig beside each version: sign after sealing, and again after any change, also of the config.",
+    .details =
+        "new-key writes a private key to FILE and its public half to FILE.pub, which goes into models.signature_keys. models\n"
+        "writes inferd.sig beside each version: sign after sealing, and again after any change, also of the config.",
     .run = run,
 };

@@ -148,7 +148,8 @@ int config_check(const struct config *c, struct error *err)
     if (rc == 0 && c->jwt.keys[0] && !c->jwt.audience[0])
         rc = rule_error(c, "jwt.audience", err, "jwt.keys needs it: a token for another service must not be good here");
     if (rc == 0 && c->models.require_signature && c->llm.adapter_path[0])
-        rc = rule_error(c, "llm.adapter_path", err, "adapters are not signed, and models.require_signature is set: leave one out");
+        rc = rule_error(c, "llm.adapter_path", err,
+                        "adapters are not signed, and models.require_signature is set: leave one out");
     if (rc == 0 && c->models.require_signature && !c->models.signature_keys.n)
         rc = rule_error(c, "models.require_signature", err, "it needs models.signature_keys: whose signatures are good");
     if (rc < 0)

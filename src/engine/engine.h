@@ -72,7 +72,7 @@ struct engine_load {
     size_t n_instances;   /* instances that will be created at first */
     const struct engine_option *options; /* key/value options for this engine from the model's config */
     size_t n_options;
-    bool follow_symlinks; /* the operator allows links that leave the folder; "..", absolute names stay refused */
+    bool follow_symlinks;             /* the operator allows links that leave the folder; "..", absolute names stay refused */
     const struct engine_files *files; /* asked before any file is read; NULL: all are plain */
     struct logger *log;
 };

@@ -75,10 +75,11 @@ int seal_header_read(const void *at, size_t n, uint64_t file_bytes, struct seal_
         return error_set(err, STATUS_INVALID, "the sealed file's chunk size is %u; accepted: a power of two in %u..%u",
                          h->chunk_bytes, SEAL_CHUNK_MIN, SEAL_CHUNK_MAX);
     if (!seal_sizes(h->plain_bytes, h->chunk_bytes, &chunks, &expected) || expected != file_bytes)
-        return error_set(err, STATUS_INVALID,
-                         "the sealed file has %llu bytes, and its header, for a content of %llu, asks for another length: it was "
-                         "cut, or changed",
-                         (unsigned long long)file_bytes, (unsigned long long)h->plain_bytes);
+        return error_set(
+            err, STATUS_INVALID,
+            "the sealed file has %llu bytes, and its header, for a content of %llu, asks for another length: it was "
+            "cut, or changed",
+            (unsigned long long)file_bytes, (unsigned long long)h->plain_bytes);
     return 0;
 }
 

@@ -69,6 +69,7 @@ struct seal_keys {
     size_t n;
 };
 
+/* The id as hex, NUL-terminated. */
 void seal_id_text(const uint8_t id[SEAL_ID_BYTES], char out[SEAL_ID_TEXT]);
 /* Add the keys of a text: one a line (or between commas), 64 hex digits; '#' begins a comment. `name` is for errors, which never show a
  * key: INVALID with the line. The first key of all is the one that `inferd seal` uses. */
@@ -89,7 +90,8 @@ void seal_cipher_destroy(struct seal_cipher *c); /* zeroes; NULL accepted */
 /* `n` bytes of content to n + 16 bytes; `out` may not overlap `in`. The chunk's length must be what the header says. */
 int seal_chunk(struct seal_cipher *c, uint64_t index, const uint8_t *in, size_t n, uint8_t *out, struct error *err) MUST_CHECK;
 /* n + 16 bytes to `n` of content. INVALID: not what was sealed; `out` is zeroed then. */
-int seal_unchunk(struct seal_cipher *c, uint64_t index, const uint8_t *in, size_t n, uint8_t *out, struct error *err) MUST_CHECK;
+int seal_unchunk(struct seal_cipher *c, uint64_t index, const uint8_t *in, size_t n, uint8_t *out,
+                 struct error *err) MUST_CHECK;
 
 /* ---- whole files ---- */
 

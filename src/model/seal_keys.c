@@ -62,6 +62,8 @@ void seal_keys_wipe(struct seal_keys *keys)
 static int add_line(struct seal_keys *keys, struct str line, const char *name, size_t number, struct error *err)
 {
     struct str part;
+    if (line.n && line.p[line.n - 1] == '\r')
+        line.n--;
     while (str_cut(&line, ',', &part)) {
         part = str_trim(part);
         if (!part.n)
@@ -97,8 +99,8 @@ static int add_file(struct seal_keys *keys, const char *path, struct error *err)
     buf_init(&text);
     rc = os_file_info_fd(fd, &info, err);
     if (!rc && (info.mode & OTHERS_MODE))
-        rc = error_set(err, STATUS_FORBIDDEN, "%s: everybody on this machine may read this key file (mode %04o): chmod 600 it", path,
-                       info.mode & 0777u);
+        rc = error_set(err, STATUS_FORBIDDEN, "%s: everybody on this machine may read this key file (mode %04o): chmod 600 it",
+                       path, info.mode & 0777u);
     if (!rc)
         rc = os_file_read_fd(fd, path, KEY_FILE_MAX, &text, err);
     size_t before = keys->n;

@@ -120,8 +120,8 @@ int sign_verify(const struct sign_manifest *m, const struct sign_keys *keys, uin
             return error_set(err, STATUS_INVALID, "the signature of the key %s is wrong: the list of files was changed", shown);
         return 0;
     }
-    return error_set(err, STATUS_FORBIDDEN, "it is signed with the key %s, which is not among the %zu of models.signature_keys", shown,
-                     keys->n);
+    return error_set(err, STATUS_FORBIDDEN, "it is signed with the key %s, which is not among the %zu of models.signature_keys",
+                     shown, keys->n);
 }
 
 /* ---- signing ---- */
@@ -133,7 +133,7 @@ int sign_append(struct str body, struct str private_pem, struct buf *out, struct
     char id[SEAL_ID_TEXT];
     struct sign_key key;
     BIO *bio = bio_of(private_pem);
-    EVP_PKEY *pkey = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)(uintptr_t)"") : NULL;
+    EVP_PKEY *pkey = bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)(uintptr_t) "") : NULL;
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
     int rc = 0;
     if (!pkey || !take_public(pkey, &key))

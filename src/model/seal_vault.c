@@ -58,10 +58,11 @@ static int admit(const struct seal_vault *v, const char *rel, uint64_t bytes, st
         room = MIN_OF(room, v->o->memory_limit_bytes);
     if (need >= bytes && need <= room)
         return 0;
-    return error_set(err, STATUS_EXHAUSTED,
-                     "%s has to be held in memory while it is loaded, which takes about %llu MiB, and %llu MiB are available: unload "
-                     "another model, or give the server more memory",
-                     rel, (unsigned long long)(need >> 20), (unsigned long long)(room >> 20));
+    return error_set(
+        err, STATUS_EXHAUSTED,
+        "%s has to be held in memory while it is loaded, which takes about %llu MiB, and %llu MiB are available: unload "
+        "another model, or give the server more memory",
+        rel, (unsigned long long)(need >> 20), (unsigned long long)(room >> 20));
 }
 
 static int changed(const char *rel, struct error *err)
@@ -98,8 +99,8 @@ static int read_signed(const struct seal_vault *v, int dir_fd, const char *rel, 
     int rc = admit(v, rel, entry->bytes, err);
     if (!rc)
         rc = os_blob_read(dir_fd, rel, follow_out, limit, out, err);
-    if (!rc && (out->n != entry->bytes || !sign_digest(out->p, out->n, digest) ||
-                memcmp(digest, entry->sha256, sizeof digest) != 0)) {
+    if (!rc &&
+        (out->n != entry->bytes || !sign_digest(out->p, out->n, digest) || memcmp(digest, entry->sha256, sizeof digest) != 0)) {
         os_blob_release(out);
         rc = changed(rel, err);
     }
@@ -164,8 +165,8 @@ static int check_side(const struct seal_vault *v, const struct repo *r, const st
     return rc;
 }
 
-static int check_named(struct seal_vault *v, const struct repo *r, const struct repo_model *m, const char *folder, struct str name,
-                       struct error *err)
+static int check_named(struct seal_vault *v, const struct repo *r, const struct repo_model *m, const char *folder,
+                       struct str name, struct error *err)
 {
     if (!name.n)
         return 0;
@@ -203,7 +204,8 @@ static int read_signature(struct seal_vault *v, const struct repo_model *m, cons
         return 0;
     }
     if (rc == STATUS_NOT_FOUND)
-        return error_set(err, STATUS_FORBIDDEN, "version %.*s has no signature (%s), and models.require_signature is set: `inferd sign` it",
+        return error_set(err, STATUS_FORBIDDEN,
+                         "version %.*s has no signature (%s), and models.require_signature is set: `inferd sign` it",
                          STR_ARG(rv->name), name);
     if (!rc)
         rc = os_file_read_fd(fd, name, SIGN_BYTES_MAX, &v->text, err);
@@ -225,18 +227,19 @@ static int verify(struct seal_vault *v, const struct repo_model *m, const struct
         rc = sign_verify(&v->manifest, keys, id, err);
     free(keys);
     if (!rc && (!str_eq(v->manifest.model, m->name) || !str_eq(v->manifest.version, rv->name)))
-        rc = error_set(err, STATUS_INVALID, "it is the signature of model \"%.*s\" version %.*s, and this is \"%.*s\" version %.*s",
+        rc = error_set(err, STATUS_INVALID,
+                       "it is the signature of model \"%.*s\" version %.*s, and this is \"%.*s\" version %.*s",
                        STR_ARG(v->manifest.model), STR_ARG(v->manifest.version), STR_ARG(m->name), STR_ARG(rv->name));
     if (rc)
         return error_prefix(err, SIGN_FILE);
     seal_id_text(id, shown);
-    LOG(v->o->log, LOG_INFO, "model_signature_good", LOG_STR("model", m->name), LOG_STR("version", rv->name), LOG_S("key", shown),
-        LOG_U("files", v->manifest.n));
+    LOG(v->o->log, LOG_INFO, "model_signature_good", LOG_STR("model", m->name), LOG_STR("version", rv->name),
+        LOG_S("key", shown), LOG_U("files", v->manifest.n));
     return 0;
 }
 
-int seal_vault_open(const struct repo *r, const struct repo_model *m, const struct repo_version *rv, const struct model_config *cfg,
-                    int dir_fd, struct seal_vault **out, struct error *err)
+int seal_vault_open(const struct repo *r, const struct repo_model *m, const struct repo_version *rv,
+                    const struct model_config *cfg, int dir_fd, struct seal_vault **out, struct error *err)
 {
     struct seal_vault *v = calloc(1, sizeof *v);
     *out = NULL;

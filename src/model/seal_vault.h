@@ -35,8 +35,8 @@ struct seal_vault;
 
 /* `dir_fd`: the version's open folder, which stays the caller's. FORBIDDEN: not signed, or by nobody known; INVALID: the signature is
  * wrong, or a file of the model's is not what was signed. Names the file. */
-int seal_vault_open(const struct repo *r, const struct repo_model *m, const struct repo_version *v, const struct model_config *cfg,
-                    int dir_fd, struct seal_vault **out, struct error *err) MUST_CHECK;
+int seal_vault_open(const struct repo *r, const struct repo_model *m, const struct repo_version *v,
+                    const struct model_config *cfg, int dir_fd, struct seal_vault **out, struct error *err) MUST_CHECK;
 void seal_vault_close(struct seal_vault *v); /* NULL accepted */
 /* For engine_load.files; lives as long as the vault. */
 const struct engine_files *seal_vault_files(const struct seal_vault *v);

@@ -142,9 +142,8 @@ int registry__spec(const struct repo *repo, const struct repo_model *m, const st
     out->load.log = repo->o->log;
     out->load.follow_symlinks = repo->o->follow_symlinks;
     out->load.n_instances = cfg->instances_min ? cfg->instances_min : 1;
-    rc = out->load.dir_path && out->load.file && out->load.name
-             ? seal_vault_open(repo, m, rv, cfg, fd, &out->vault, err)
-             : error_set(err, STATUS_NOMEM, "no memory to load a model");
+    rc = out->load.dir_path && out->load.file && out->load.name ? seal_vault_open(repo, m, rv, cfg, fd, &out->vault, err)
+                                                                : error_set(err, STATUS_NOMEM, "no memory to load a model");
     if (rc)
         registry__spec_release(out);
     else

@@ -157,8 +157,8 @@ struct version_spec {
     struct str model, name;
     const struct engine_ops *ops;
     struct engine *engine;
-    struct engine_load load;   /* dir, file; options and n_instances are filled from the config */
-    struct seal_vault *vault;  /* where load.files comes from */
+    struct engine_load load;  /* dir, file; options and n_instances are filled from the config */
+    struct seal_vault *vault; /* where load.files comes from */
     const struct config_labels {
         size_t output;
         struct str *lines;

@@ -68,7 +68,8 @@ static int read_script(struct engine_model *m, const struct engine_load *spec, s
     enum engine_file kind = ENGINE_FILE_PLAIN;
     int rc = 0;
     if (spec->files)
-        rc = spec->files->read(spec->files, spec->dir_fd, spec->file, spec->follow_symlinks, SCRIPT_BYTES_MAX, &blob, &kind, err);
+        rc = spec->files->read(spec->files, spec->dir_fd, spec->file, spec->follow_symlinks, SCRIPT_BYTES_MAX, &blob, &kind,
+                               err);
     if (!rc && kind == ENGINE_FILE_PLAIN)
         rc = os_blob_read(spec->dir_fd, spec->file, spec->follow_symlinks, SCRIPT_BYTES_MAX, &blob, err);
     if (!rc)

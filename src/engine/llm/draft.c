@@ -124,7 +124,8 @@ static int open_model(struct draft *d, const struct engine_files *files, int dir
     return rc;
 }
 
-int draft_create(const struct engine_files *files, int dir_fd, const char *file, const struct draft_config *c, struct draft **out, struct error *err)
+int draft_create(const struct engine_files *files, int dir_fd, const char *file, const struct draft_config *c,
+                 struct draft **out, struct error *err)
 {
     struct draft *d = calloc(1, sizeof *d);
     if (!d)

@@ -26,7 +26,8 @@ struct draft_config {
 };
 
 /* Load `file` (or a folder) beneath dir_fd. INVALID: not a decoder, or another vocabulary (text says where it differs); NOMEM with numbers. Blocks. */
-int draft_create(const struct engine_files *files, int dir_fd, const char *file, const struct draft_config *c, struct draft **out, struct error *err) MUST_CHECK;
+int draft_create(const struct engine_files *files, int dir_fd, const char *file, const struct draft_config *c,
+                 struct draft **out, struct error *err) MUST_CHECK;
 void draft_destroy(struct draft *d); /* NULL accepted */
 size_t draft_weight_bytes(const struct draft *d);
 size_t draft_scratch_bytes(const struct draft *d);

@@ -52,10 +52,11 @@ int onnx__external_read(const struct engine_load *spec, const struct onnx_scan *
         int rc = name ? onnx__file_read(spec, name, UINT64_MAX, &out->files[out->n], &kind, err) : name_failed(err);
         if (!rc && kind != ENGINE_FILE_PLAIN && scan->external_inside.n) {
             os_blob_release(&out->files[out->n]);
-            rc = error_set(err, STATUS_UNIMPLEMENTED,
-                           "%s is sealed or signed, and a tensor inside a branch or a node names the file %.*s, which ONNX Runtime would "
-                           "read by itself: export the model with that tensor in the main graph or in the model file",
-                           name, STR_ARG(scan->external_inside));
+            rc = error_set(
+                err, STATUS_UNIMPLEMENTED,
+                "%s is sealed or signed, and a tensor inside a branch or a node names the file %.*s, which ONNX Runtime would "
+                "read by itself: export the model with that tensor in the main graph or in the model file",
+                name, STR_ARG(scan->external_inside));
         }
         out->kind = MAX_OF(out->kind, kind);
         if (rc) {

@@ -57,7 +57,8 @@ int onnx__file_read(const struct engine_load *spec, const char *rel, uint64_t li
     *out = (struct os_blob){0};
     if (spec->files)
         rc = spec->files->read(spec->files, spec->dir_fd, rel, spec->follow_symlinks, limit_bytes, out, kind, err);
-    return rc || *kind != ENGINE_FILE_PLAIN ? rc : os_blob_read(spec->dir_fd, rel, spec->follow_symlinks, limit_bytes, out, err);
+    return rc || *kind != ENGINE_FILE_PLAIN ? rc
+                                            : os_blob_read(spec->dir_fd, rel, spec->follow_symlinks, limit_bytes, out, err);
 }
 
 /* Read and scan; the scan's strings point into `file`. Both are the caller's to release, also after an error. */

@@ -206,9 +206,10 @@ static int check_secret(const struct onnx_source *src, enum engine_file external
         return STATUS_OK;
     for (size_t i = 0; i < o->n_providers; i++)
         if (o->providers[i] == ONNX_TENSORRT || o->providers[i] == ONNX_OPENVINO)
-            return error_set(err, STATUS_UNIMPLEMENTED,
-                             "the model is sealed, and the provider %s may write what it compiles to a disk: use cpu, cuda or xnnpack",
-                             onnx_provider_name(o->providers[i]));
+            return error_set(
+                err, STATUS_UNIMPLEMENTED,
+                "the model is sealed, and the provider %s may write what it compiles to a disk: use cpu, cuda or xnnpack",
+                onnx_provider_name(o->providers[i]));
     return STATUS_OK;
 }
 
@@ -299,8 +300,8 @@ static bool worth_caching(const struct onnx_scan *scan)
 static bool cacheable(const struct onnx_source *src)
 {
     const struct onnx_options *o = src->options;
-    return src->kind == ENGINE_FILE_PLAIN && worth_caching(src->scan) && o->cache_dir.n && o->use_cache && o->level != ORT_DISABLE_ALL &&
-           src->scan->n_external == 0 && o->n_providers == 1 && o->providers[0] == ONNX_CPU;
+    return src->kind == ENGINE_FILE_PLAIN && worth_caching(src->scan) && o->cache_dir.n && o->use_cache &&
+           o->level != ORT_DISABLE_ALL && src->scan->n_external == 0 && o->n_providers == 1 && o->providers[0] == ONNX_CPU;
 }
 
 int onnx__session_create(struct engine_model *m, const struct onnx_source *src, struct error *err)

@@ -123,6 +123,7 @@ void model_desc_drop_pages(struct model_desc *d)
         for (size_t k = 0; k < COUNT_OF(packed); k++)
             drop_matrix(maps, packed[k]);
     }
-    if (d->h.tied_output || d->output.data != d->token_embd.data) /* tied: the embedding's rows come from the packed matrix, too */
+    if (d->h.tied_output ||
+        d->output.data != d->token_embd.data) /* tied: the embedding's rows come from the packed matrix, too */
         drop_matrix(maps, &d->output);
 }

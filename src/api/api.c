@@ -72,6 +72,8 @@ static const route_handler handlers[ROUTE_COUNT] = {
 /* A conversation of a million tokens is some 5 MB of text. */
 #define PROMPT_BODY_BYTES (32u << 20)
 
+/* Large bodies give way to the I/O threads; prompts do not: a first token waits for them. */
+#define DECODE_NICE 5
 #define NS_PER_S          1000000000u
 #define RETRY_AFTER_MAX_S 60u
 
@@ -263,10 +265,10 @@ int api_create(const struct api_options *o, struct api **out, struct error *err)
         free(a);
         return rc;
     }
-    generate__pool_init(&a->gen);
     atomic_init(&a->compat, o->compat);
-    a->pool = work_pool_create(o->decode_threads);
-    if (!a->pool) {
+    a->pool = work_pool_create("decode", o->decode_threads, DECODE_NICE);
+    if (!a->pool || generate__pool_init(&a->gen) < 0) {
+        work_pool_destroy(a->pool);
         free(a);
         return error_set(err, STATUS_NOMEM, "out of memory while starting");
     }

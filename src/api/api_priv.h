@@ -23,13 +23,11 @@ struct api_listener {
 
 /* generate_pool.c: the workers that prepare generations, and all generations. */
 struct gen_pool {
-    struct os_mutex lock; /* RANK_CALLS: everything here */
-    struct os_cond work, idle;
-    struct list live; /* gen_call.link */
-    struct list jobs; /* gen_call.job */
-    uint32_t n_jobs, n_busy, n_threads;
-    bool stop;
-    struct os_thread threads[2];
+    struct work_pool *workers;
+    struct os_mutex lock; /* RANK_CALLS: what follows */
+    struct os_cond idle;  /* n_unprepared went down */
+    struct list live;     /* gen_call.link */
+    uint32_t n_unprepared;
 };
 
 struct api {

@@ -512,7 +512,6 @@ void generate__start(struct api *a, struct http_request *r, struct api_call *cal
     c->call = call;
     c->request = r;
     list_init(&c->link);
-    list_init(&c->job);
     loop_timer_init(&c->keepalive, tick);
     arena_init(&c->arena, 4096, 0);
     call->gen = c;

@@ -1,77 +1,68 @@
 /* generate_pool.c: the threads that turn a body into prompt tokens and submit them.
  *
  * Rendering a template over a long conversation, tokenizing it and compiling a grammar take milliseconds to seconds; an I/O thread has
- * thousands of other connections. Two threads, started with the first generation, take calls from one bounded queue. */
+ * thousands of other connections. Two threads of work.h take calls from one queue, bounded here: a call is heap memory of its own. */
 #include "api/generate_priv.h"
 #include "base/size.h"
 #include "base/status.h"
 
-#define JOBS_MAX 1024u
+#define UNPREPARED_MAX 1024u
+#define WORKERS        2u
 
-void generate__pool_init(struct gen_pool *p)
+int generate__pool_init(struct gen_pool *p)
 {
+    p->workers = work_pool_create("prepare", WORKERS, 0);
+    if (!p->workers)
+        return STATUS_NOMEM;
     os_mutex_init(&p->lock, RANK_CALLS);
-    os_cond_init(&p->work);
     os_cond_init(&p->idle);
     list_init(&p->live);
-    list_init(&p->jobs);
+    return 0;
 }
 
 void generate__pool_release(struct gen_pool *p)
 {
-    os_mutex_lock(&p->lock);
-    p->stop = true;
-    os_cond_broadcast(&p->work);
-    os_mutex_unlock(&p->lock);
-    for (uint32_t i = 0; i < p->n_threads; i++)
-        os_thread_join(&p->threads[i]);
-    os_cond_release(&p->work);
+    work_pool_destroy(p->workers);
     os_cond_release(&p->idle);
     os_mutex_release(&p->lock);
 }
 
-static void work_main(void *arg)
+/* Whether or not a worker ran: the call isn't the workers' any more. Lock held. */
+static void count_prepared(struct gen_pool *p)
 {
-    struct gen_pool *p = arg;
+    p->n_unprepared--;
+    os_cond_broadcast(&p->idle);
+}
+
+static void run(struct work *w)
+{
+    struct gen_call *c = LIST_ENTRY(w, struct gen_call, job);
+    struct gen_pool *p = &c->api->gen; /* the call may be gone once it is posted */
+    generate__work(c);
     os_mutex_lock(&p->lock);
-    for (;;) {
-        struct list *l = list_pop_front(&p->jobs);
-        if (l) {
-            p->n_jobs--;
-            p->n_busy++;
-            os_mutex_unlock(&p->lock);
-            generate__work(LIST_ENTRY(l, struct gen_call, job));
-            os_mutex_lock(&p->lock);
-            p->n_busy--;
-            os_cond_broadcast(&p->idle);
-        } else if (p->stop) {
-            break;
-        } else {
-            os_cond_wait(&p->work, &p->lock);
-        }
-    }
+    count_prepared(p);
     os_mutex_unlock(&p->lock);
 }
 
 int generate__pool_push(struct gen_pool *p, struct gen_call *c, struct error *err)
 {
-    int rc = 0;
     os_mutex_lock(&p->lock);
-    while (rc == 0 && p->n_threads < COUNT_OF(p->threads)) {
-        rc = os_thread_start(&p->threads[p->n_threads], "prepare", work_main, p, err);
-        p->n_threads += rc == 0;
-    }
-    rc = p->n_threads ? 0 : rc;
-    if (rc == 0 && p->n_jobs >= JOBS_MAX)
-        rc = error_set(err, STATUS_EXHAUSTED, "the queue is full: %u requests wait to be read; try again later", p->n_jobs);
-    if (rc == 0) {
+    uint32_t n = p->n_unprepared;
+    if (n < UNPREPARED_MAX) {
         list_push_back(&p->live, &c->link);
-        list_push_back(&p->jobs, &c->job);
-        p->n_jobs++;
-        os_cond_signal(&p->work);
+        p->n_unprepared++;
     }
     os_mutex_unlock(&p->lock);
-    return rc;
+    if (n >= UNPREPARED_MAX)
+        return error_set(err, STATUS_EXHAUSTED, "the queue is full: %u requests wait to be read; try again later", n);
+    c->job.run = run;
+    if (work_pool_add(p->workers, &c->job))
+        return 0;
+    os_mutex_lock(&p->lock);
+    list_remove(&c->link);
+    count_prepared(p);
+    os_mutex_unlock(&p->lock);
+    return error_set(err, STATUS_EXHAUSTED, "no thread could be started to read this request; try again later");
 }
 
 void generate__pool_remove(struct gen_pool *p, struct gen_call *c)
@@ -96,7 +87,7 @@ void api_cancel_generations(struct api *a)
     os_mutex_lock(&p->lock);
     LIST_EACH(l, &p->live)
     atomic_store(&LIST_ENTRY(l, struct gen_call, link)->cancelled, true);
-    while (p->n_jobs || p->n_busy) /* from here on no worker touches a call or the registry */
+    while (p->n_unprepared) /* from here on no worker touches a call or the registry */
         os_cond_wait(&p->idle, &p->lock);
     LIST_EACH(l, &p->live)
     generate__cancel_ids(LIST_ENTRY(l, struct gen_call, link));

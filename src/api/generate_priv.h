@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 
 #include "api/api_priv.h"
+#include "api/work.h"
 #include "base/arena.h"
 #include "base/list.h"
 #include "model/registry.h"
@@ -84,7 +85,7 @@ struct gen_call {
     struct api_call *call;
     struct http_request *request;
     struct list link; /* api->gen.live */
-    struct list job;  /* api->gen.jobs */
+    struct work job;  /* api->gen.workers */
     struct loop_task prepared_task;
     struct loop_timer keepalive;
     struct arena arena; /* the call's own: the worker's until prepared, then the I/O thread's */
@@ -141,7 +142,8 @@ struct token_usage generate__usage(const struct gen_call *c);
 
 /* ---- generate_pool.c: the workers that prepare ---- */
 
-void generate__pool_init(struct gen_pool *p);
+/* NOMEM. */
+int generate__pool_init(struct gen_pool *p) MUST_CHECK;
 /* Join the threads; no call lives any more. */
 void generate__pool_release(struct gen_pool *p);
 /* EXHAUSTED: the queue is full. */

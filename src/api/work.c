@@ -10,24 +10,27 @@
 #include "base/check.h"
 #include "os/thread.h"
 
-#define WORK_NICE        5
 #define WORK_THREADS_MAX 1024u
 
 struct work_pool {
     struct os_mutex lock;
     struct os_cond wake;
     struct list waiting; /* struct work.link, oldest first */
+    const char *name;
+    int nice;
     uint32_t n_threads, max_threads, n_idle, n_waiting;
     bool closed;
     struct os_thread threads[]; /* [max_threads], the first n_threads run */
 };
 
-struct work_pool *work_pool_create(uint32_t threads)
+struct work_pool *work_pool_create(const char *name, uint32_t threads, int nice)
 {
     ASSERT(threads > 0 && threads <= WORK_THREADS_MAX);
     struct work_pool *p = calloc(1, sizeof *p + threads * sizeof p->threads[0]);
     if (!p)
         return NULL;
+    p->name = name;
+    p->nice = nice;
     p->max_threads = threads;
     list_init(&p->waiting);
     os_mutex_init(&p->lock, RANK_LEAF);
@@ -38,7 +41,8 @@ struct work_pool *work_pool_create(uint32_t threads)
 static void thread_main(void *arg)
 {
     struct work_pool *p = arg;
-    os_thread_set_nice(WORK_NICE);
+    if (p->nice)
+        os_thread_set_nice(p->nice);
     os_mutex_lock(&p->lock);
     for (;;) {
         struct list *l = list_pop_front(&p->waiting);
@@ -63,7 +67,7 @@ static void thread_main(void *arg)
 static void add_thread(struct work_pool *p)
 {
     struct error err;
-    if (p->n_threads < p->max_threads && os_thread_start(&p->threads[p->n_threads], "decode", thread_main, p, &err) == 0)
+    if (p->n_threads < p->max_threads && os_thread_start(&p->threads[p->n_threads], p->name, thread_main, p, &err) == 0)
         p->n_threads++;
 }
 

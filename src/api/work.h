@@ -1,8 +1,7 @@
-/* work.h: threads for what would hold an I/O thread too long: decoding a large body, encoding a large answer.
+/* work.h: threads for what would hold an I/O thread too long: decoding a large body, encoding a large answer, preparing a prompt.
  *
- * One bounded pool for all protocols. A `struct work` is embedded in the caller's call; its memory stays valid until `run` has
- * been called or work_pool_remove said that it won't be. First come, first served. Threads start when there is work for them and
- * run at a lower priority, so that on a busy machine health checks and small requests come first. */
+ * A bounded pool. A `struct work` is embedded in the caller's call; its memory stays valid until `run` has
+ * been called or work_pool_remove said that it won't be. First come, first served. Threads start when there is work for them. */
 #ifndef INFERD_API_WORK_H
 #define INFERD_API_WORK_H
 
@@ -20,8 +19,9 @@ struct work {
     void (*run)(struct work *w); /* on a thread of the pool; the work is the caller's again: usually ends with loop_post */
 };
 
-/* At most `threads` (at least 1) threads. NULL: out of memory. */
-struct work_pool *work_pool_create(uint32_t threads);
+/* At most `threads` (at least 1) threads, called `name` (a literal). `nice` is added to their niceness: what is above 0 gives way to
+ * the I/O threads, so that on a busy machine health checks and small requests come first. NULL: out of memory. */
+struct work_pool *work_pool_create(const char *name, uint32_t threads, int nice);
 /* Closes first. Blocks as work_pool_close does. NULL is accepted. */
 void work_pool_destroy(struct work_pool *p);
 

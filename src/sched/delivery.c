@@ -4,6 +4,7 @@
 #include "base/size.h"
 
 #define ALLOWANCE_SHARE 5 /* at most this part of the time that is left */
+#define WAYS            2 /* in and out */
 #define NS_MAX          (UINT64_MAX / 64)
 
 void delivery_learn(struct delivery *d, uint64_t ns)
@@ -27,5 +28,5 @@ uint64_t delivery_allowance_ns(const struct delivery *d, uint64_t left_ns)
 {
     uint64_t mean = atomic_load_explicit(&d->mean_ns, memory_order_relaxed);
     uint64_t deviation = atomic_load_explicit(&d->deviation_ns, memory_order_relaxed);
-    return MIN_OF(mean + 4 * deviation, left_ns / ALLOWANCE_SHARE);
+    return MIN_OF(WAYS * (mean + 4 * deviation), left_ns / ALLOWANCE_SHARE);
 }

@@ -1,8 +1,9 @@
-/* delivery.h: how long an answer takes from the engine's hands to the wire.
+/* delivery.h: how long a request takes between the wire and the engine's hands.
  *
  * A deadline is the client's: an answer that is computed just in time is late when the I/O thread has other work, or shares its core with
- * the engine. So the batcher is given deadlines that are earlier by what delivery took lately: the mean and four mean deviations, as TCP
- * estimates its retransmission timeout (RFC 6298), and never more than a fifth of the time there is. Refusals get out in time that way, too.
+ * the engine. The way out is measured: the mean and four mean deviations, as TCP estimates its retransmission timeout (RFC 6298). The way in
+ * waits for the same thread but can't be seen, as a request's clock starts when it is read; it is taken to be as long. The batcher is given
+ * deadlines that are earlier by both ways, and never by more than a fifth of the time there is. Refusals get out in time that way, too.
  *
  * Written by any number of threads without a lock: a lost update is a lost sample. */
 #ifndef INFERD_SCHED_DELIVERY_H

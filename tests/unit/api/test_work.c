@@ -37,7 +37,7 @@ static void test_all_run_once(void **state)
     static struct job jobs[N];
     _Atomic uint32_t ran = 0;
     (void)state;
-    struct work_pool *p = work_pool_create(3);
+    struct work_pool *p = work_pool_create("test", 3, 0);
     assert_non_null(p);
     for (size_t i = 0; i < N; i++) {
         job_init(&jobs[i], &ran, NULL);
@@ -54,7 +54,7 @@ static void test_taken_back_does_not_run(void **state)
     static struct job jobs[4];
     _Atomic uint32_t ran = 0, gate = 0, ran_held = 0;
     (void)state;
-    struct work_pool *p = work_pool_create(1);
+    struct work_pool *p = work_pool_create("test", 1, 0);
     job_init(&jobs[0], &ran_held, &gate);
     for (size_t i = 1; i < 4; i++)
         job_init(&jobs[i], &ran, NULL);
@@ -75,7 +75,7 @@ static void test_closed_pool_takes_nothing(void **state)
     struct job j;
     _Atomic uint32_t ran = 0;
     (void)state;
-    struct work_pool *p = work_pool_create(2);
+    struct work_pool *p = work_pool_create("test", 2, 0);
     work_pool_close(p);
     job_init(&j, &ran, NULL);
     assert_false(work_pool_add(p, &j.work));
@@ -98,7 +98,7 @@ static void test_as_many_at_once_as_threads(void **state)
     static struct job jobs[3];
     _Atomic uint32_t ran = 0;
     (void)state;
-    struct work_pool *p = work_pool_create(3);
+    struct work_pool *p = work_pool_create("test", 3, 0);
     for (size_t i = 0; i < 3; i++) {
         job_init(&jobs[i], &ran, NULL);
         jobs[i].work.run = run_meeting;

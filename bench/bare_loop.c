@@ -1,6 +1,7 @@
 /* bare_loop.c: the least that ONNX Runtime can be asked to do: one session, one intra-op thread, one input value made once, Run in a loop.
  *
- *     bench_bare_loop LIBRARY MODEL BATCH SECONDS [DIM]      open dims besides the first are DIM (default 1)
+ *     bench_bare_loop LIBRARY MODEL BATCH SECONDS [DIM,...]      open dims besides the first, in order; the last stands for those that
+ *                                                                follow (default 1)
  *
  * Prints the median seconds of a run, and nothing else. The caller pins it to a core. Beside what bench scripts give inferd, this is
  * what a C programmer would write without a server. */
@@ -49,7 +50,17 @@ static size_t bytes_of(ONNXTensorElementDataType t)
 }
 
 /* A value of the declared shape: 0.5 in float tensors, 1 in others. */
-static OrtValue *make_input(OrtAllocator *a, const OrtTypeInfo *type, int64_t batch, int64_t open)
+/* The next of a list of numbers; the last again when there is no more. */
+static int64_t open_dim(const char **list)
+{
+    const char *comma = strchr(*list, ',');
+    int64_t dim = atoll(*list);
+    if (comma)
+        *list = comma + 1;
+    return dim;
+}
+
+static OrtValue *make_input(OrtAllocator *a, const OrtTypeInfo *type, int64_t batch, const char *open)
 {
     const OrtTensorTypeAndShapeInfo *info;
     ONNXTensorElementDataType elem;
@@ -65,7 +76,7 @@ static OrtValue *make_input(OrtAllocator *a, const OrtTypeInfo *type, int64_t ba
     must(api->GetDimensions(info, dims, rank));
     for (size_t d = 0; d < rank; d++) {
         if (dims[d] < 0)
-            dims[d] = d == 0 ? batch : open;
+            dims[d] = d == 0 ? batch : open_dim(&open);
         count *= (size_t)dims[d];
     }
     must(api->CreateTensorAsOrtValue(a, dims, rank, elem, &v));
@@ -100,7 +111,7 @@ int main(int argc, char **argv)
     struct error err = {0};
     void *lib;
     if (argc < 5) {
-        fprintf(stderr, "usage: bench_bare_loop LIBRARY MODEL BATCH SECONDS [DIM]\n");
+        fprintf(stderr, "usage: bench_bare_loop LIBRARY MODEL BATCH SECONDS [DIM,...]\n");
         return 2;
     }
     if (os_dynlib_open(argv[1], &lib, &err) < 0) {
@@ -125,7 +136,7 @@ int main(int argc, char **argv)
         OrtTypeInfo *type;
         must(api->SessionGetInputName(s, i, a, &in_name[i]));
         must(api->SessionGetInputTypeInfo(s, i, &type));
-        in[i] = make_input(a, type, atoll(argv[3]), argc > 5 ? atoll(argv[5]) : 1);
+        in[i] = make_input(a, type, atoll(argv[3]), argc > 5 ? argv[5] : "1");
     }
     for (size_t i = 0; i < n_out; i++)
         must(api->SessionGetOutputName(s, i, a, &out_name[i]));

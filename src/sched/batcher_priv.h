@@ -4,6 +4,7 @@
  *   buckets.c          the table of shape buckets: hash, active list, reuse of idle ones
  *   promise.c          what can be promised: work ahead, refusal at admission, backlog
  *   patience.c         what waiting for company is worth
+ *   portion.c          how many of the rows that are there are worth running at once
  *   sharing.c          instances that share cores, and how many are worth running at once
  *   policy_fixed.c     Triton's rules
  *   policy_deadline.c  the learned rules; NONE as the case of batches of one
@@ -126,8 +127,14 @@ static inline bool batcher__single(const struct batcher *b, const struct batch_b
  * `most_ns`. `others`: rows queued in other buckets. */
 double batcher__wait_ns(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t others,
                         uint32_t free_instances, double most_ns);
+/* Rows pushed back by a delay of an instance: what its time is worth in waiting rows. */
+double batcher__pressure(const struct batcher *b, const struct batch_bucket *k);
 /* Into how many batches to split `rows` when several instances are free. */
 uint32_t batcher__split(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t free_instances);
+
+/* portion.c. How many of `rows` that could run now are worth running at once: rows, or less where smaller batches are known to do as
+ * well, or where that is to be found out. */
+uint32_t batcher__portion(const struct batcher *b, const struct batch_bucket *k, uint32_t rows);
 
 /* sharing.c. A run with `others` beside it, on average, took as long as one alone of `ns` would, as far as is known, where
  * `expected_ns` was expected of it: learn how much they slow each other down. False: too little is known of that for this run

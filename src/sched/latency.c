@@ -207,6 +207,16 @@ void latency_learn(struct latency_model *m, uint32_t rows, double run_ns)
     }
 }
 
+uint32_t latency_size_runs(const struct latency_model *m, uint32_t rows)
+{
+    return m->at[class_of(rows)].n;
+}
+
+uint64_t latency_size_age(const struct latency_model *m, uint32_t rows)
+{
+    return m->runs - m->at[class_of(rows)].stamp;
+}
+
 double latency_ns(const struct latency_model *m, uint32_t rows)
 {
     if (!latency_known(m) || rows == 0)

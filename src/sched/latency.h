@@ -44,6 +44,9 @@ double latency_ns(const struct latency_model *m, uint32_t rows);
 /* The largest number of rows in 1..max_rows that is estimated to run within `ns`; 0 when not even one; max_rows while
  * nothing is known. */
 uint32_t latency_rows_within(const struct latency_model *m, double ns, uint32_t max_rows);
+/* Runs of about `rows` rows that count (up to a limit), and how many runs of other sizes came after the last of them. */
+uint32_t latency_size_runs(const struct latency_model *m, uint32_t rows);
+uint64_t latency_size_age(const struct latency_model *m, uint32_t rows);
 static inline bool latency_known(const struct latency_model *m)
 {
     return m->runs > 0 || m->borrowed;

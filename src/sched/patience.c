@@ -25,8 +25,8 @@ struct stake {
     double crowded;          /* chance that a newcomer finds no instance free, if R runs now */
 };
 
-/* Rows pushed back by a delay of this instance: a batch's worth, times the batches until it is idle again. */
-static double pressure(const struct batcher *b, const struct batch_bucket *k)
+/* A batch's worth, times the batches until it is idle again. */
+double batcher__pressure(const struct batcher *b, const struct batch_bucket *k)
 {
     double mean = k->past_runs > 0 ? k->past_rows / k->past_runs : 1;
     double g = b->busy < 1 ? b->busy / (1 - b->busy) : PRESSURE_MAX;
@@ -64,7 +64,7 @@ double batcher__wait_ns(const struct batcher *b, const struct batch_bucket *k, u
                       .run_ns = run,
                       .slope_ns = k->latency.row_ns,
                       .cost_ns = k->past_ns / k->past_rows,
-                      .later_rows = pressure(b, k),
+                      .later_rows = batcher__pressure(b, k),
                       .free_ns = MIN_OF(run, batcher__first_end_ns(b))};
     struct arrival_view v;
     arrival_look(&v, &k->arrival, (double)b->now_ns, b->busy_span_ns);

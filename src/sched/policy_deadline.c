@@ -59,12 +59,20 @@ static double wait_limit(const struct batcher *b, struct batch_bucket *k, uint64
     return limit;
 }
 
-/* Run `rows` of `k` now, all at once or split over the free instances, or wait for more. */
+/* How many of `rows` the one free instance takes: all, unless a part is the better start and keeps the promises made to the rest. */
+static uint64_t first_part(const struct batcher *b, struct batch_bucket *k, uint64_t rows)
+{
+    uint32_t part = batcher__portion(b, k, (uint32_t)rows);
+    return part < rows && harms(b, k, part, (uint32_t)rows) ? rows : part;
+}
+
+/* Run `rows` of `k` now, all at once, in part, or split over the free instances, or wait for more. */
 static struct batch_decision run_or_wait(struct batcher *b, struct batch_bucket *k, uint64_t rows, uint32_t free_instances,
                                          struct list *batch)
 {
+    uint64_t part = free_instances > 1 ? rows : first_part(b, k, rows);
     double limit = wait_limit(b, k, rows), wait = 0;
-    if (limit >= 1 && rows == rank_all(&k->queue).rows)
+    if (limit >= 1 && part == rows && rows == rank_all(&k->queue).rows)
         wait = batcher__wait_ns(b, k, (uint32_t)rows, b->rows - (uint32_t)rows, free_instances, limit);
     if (wait >= 1) {
         uint64_t until = b->now_ns + (uint64_t)wait;
@@ -74,10 +82,9 @@ static struct batch_decision run_or_wait(struct batcher *b, struct batch_bucket 
     }
     if (free_instances > 1) {
         uint32_t n = batcher__split(b, k, (uint32_t)rows, free_instances);
-        uint64_t part = (rows + n - 1) / n;
-        rows = MAX_OF(part, (uint64_t)batcher__head(k)->rows);
+        part = (rows + n - 1) / n;
     }
-    return batcher__close(b, k, rows, batch);
+    return batcher__close(b, k, part, batch);
 }
 
 /* Runs that take up a lane: not those long overdue, which may hang. *until_ns: when the first of them will be. */

@@ -1,6 +1,6 @@
 /* sim.h: a discrete-event simulation of clients, a batcher and instances, on a fake clock: hours of traffic in seconds.
  *
- * The model: a run of r rows takes (base + row * r) x lognormal noise, now and then an outlier; with several instances busy at
+ * The model: a run of r rows takes (base + row * r) x lognormal noise (a row dearer by `dearer` of itself for each doubling of r), now and then an outlier; with several instances busy at
  * once it can be slowed down (they share cores). Clients: open (Poisson, or bursts at Poisson times) or closed (each sends its
  * next request a think time after its answer; the answers of a batch go out one after another, `send_ns` apart, as a server's
  * I/O thread does). Each request has a shape, rows, and a deadline relative to its birth.
@@ -26,6 +26,7 @@ struct sim_config {
     /* model */
     double base_us[SIM_SHAPES], row_us[SIM_SHAPES];
     uint32_t shapes; /* 0: one */
+    double dearer;
     double noise, outlier_share, outlier_times;
     double slow_per_busy; /* see sim_flow */
     bool warm;            /* told the latencies at start */
@@ -191,7 +192,7 @@ static void sim_birth(struct sim *s, int client)
 
 static uint64_t sim_run_ns(struct sim *s, uint32_t shape, uint32_t rows)
 {
-    double t = s->c.base_us[shape] + s->c.row_us[shape] * rows;
+    double t = s->c.base_us[shape] + s->c.row_us[shape] * rows * (1 + s->c.dearer * log2(rows));
     t *= exp(s->c.noise * sim_normal(s));
     if (s->c.outlier_share > 0 && rand_f64(&s->rnd) < s->c.outlier_share)
         t *= s->c.outlier_times;

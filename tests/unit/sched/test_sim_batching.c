@@ -221,6 +221,40 @@ static void test_shapes_share_fairly(void **state)
     assert_true(r.max_ms < 4 * r.mean_ms);
 }
 
+/* Models for which large batches don't pay: a row of 1 ms gets dearer with each doubling of the batch, as when its tensors leave the
+ * caches. 64 clients; the rows per second of the best size by hand: without a fixed part one by one; with one of 1 ms and a tenth a
+ * doubling, 8 / (1 + 8 x 1.3) a ms, the maximum over all powers of two. Nothing is known at the start. */
+static void test_large_batches_that_do_not_pay(void **state)
+{
+    (void)state;
+    static const struct {
+        double base_us, dearer, best;
+    } cases[] = {{0, 0.05, 1000}, {0, 0.2, 1000}, {1000, 0.1, 8000 / 11.4}, {1000, 0.3, 2000 / 3.6}, {8000, 0.02, 32000 / 43.2}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct sim_config c = model(cases[i].base_us, 1000);
+        c.dearer = cases[i].dearer;
+        c.clients = 64;
+        c.warm = false;
+        c.seconds = 21;
+        struct sim_result r = sim_go(c);
+        if (r.rows_per_s < 0.95 * cases[i].best)
+            print_error("case %zu: %.0f rows/s, best %.0f, %.1f rows a batch\n", i, r.rows_per_s, cases[i].best, r.mean_rows);
+        assert_true(r.rows_per_s >= 0.95 * cases[i].best);
+    }
+}
+
+/* Where a batch costs exactly what its rows cost one by one, the first need not wait for the last: half the mean latency. */
+static void test_equal_cost_runs_small(void **state)
+{
+    (void)state;
+    struct sim_config c = model(0, 1000);
+    c.rate_per_s = 20;
+    c.burst = 16;
+    c.seconds = 20;
+    c.warmup_s = 3;
+    assert_true(sim_go(c).mean_ms <= 0.75 * greedy(c).mean_ms);
+}
+
 /* max_queue_delay stays an upper bound on the wait. */
 static void test_delay_bound_holds(void **state)
 {
@@ -246,6 +280,8 @@ int main(void)
         cmocka_unit_test(test_idle_instances_are_used),
         cmocka_unit_test(test_instances_that_share_cores),
         cmocka_unit_test(test_shapes_share_fairly),
+        cmocka_unit_test(test_large_batches_that_do_not_pay),
+        cmocka_unit_test(test_equal_cost_runs_small),
         cmocka_unit_test(test_delay_bound_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

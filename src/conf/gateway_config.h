@@ -48,7 +48,8 @@ struct gateway_pool {
     const char *hash_header; /* "": hash_key */
     int protocol;            /* enum gateway_protocol of gateway/exchange.h, in its order */
     uint32_t min_healthy, keepalive, max_fails, queue;
-    uint64_t slow_start, connect_timeout, eject_base, eject_max, resolve_interval, queue_timeout, keepalive_timeout;
+    uint64_t slow_start, connect_timeout, eject_base, eject_max, resolve_interval, queue_timeout, keepalive_timeout,
+        ping_interval;
     struct {
         const char *ca;                /* "": no TLS; "system"; a PEM file */
         const char *certificate, *key; /* "": none */

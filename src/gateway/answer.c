@@ -69,10 +69,21 @@ void answer__take(struct forward *f, struct str part)
     }
 }
 
+/* Trailers go to clients that can have them (HTTP/2); net leaves them out elsewhere. */
+static void end_stream(struct forward *f)
+{
+    size_t n;
+    struct http_header *trailers = headers__trailers(f, &n);
+    if (n)
+        http_stream_end_trailers(f->r, trailers, n);
+    else
+        http_stream_end(f->r);
+}
+
 void answer__end(struct forward *f)
 {
     if (f->phase == FORWARD_STREAMING) {
-        http_stream_end(f->r);
+        end_stream(f);
         return;
     }
     size_t n;
@@ -82,7 +93,12 @@ void answer__end(struct forward *f)
     bool empty = f->answer.n == 0;
     if (!empty)
         body = slice_take(&f->answer);
-    if (!headers || (!empty && !body.p))
+    if (f->x.n_trailers && headers && f->r->version == 20) {
+        http_stream_begin(f->r, f->x.status, type, headers, n, NULL);
+        if (body.p)
+            http_stream_write(f->r, body);
+        end_stream(f);
+    } else if (!headers || (!empty && !body.p))
         http_reply_error(f->r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
     else
         http_reply(f->r, f->x.status, type, headers, n, &body, !empty);

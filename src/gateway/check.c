@@ -20,6 +20,7 @@ struct server_check {
     struct list link;
     struct gateway_live *p;
     struct exchange x;
+    struct arena arena;
     struct loop_timer timer; /* next check, or the end of this one */
     struct loop_task reap;
     char name[OS_ADDR_TEXT_BYTES];
@@ -117,6 +118,7 @@ static const struct exchange_events events = {.connected = on_connected,
 static void begin(struct server_check *c)
 {
     c->running = true;
+    arena_clear(&c->arena);
     loop_timer_start(c->p->g->loop, &c->timer, loop_now_ns(c->p->g->loop) + c->p->o.check.timeout);
     struct gateway_loop *home = peers_of_loop(c->p->g, c->p->g->loop);
     if (!home || exchange_take(&c->x, home, c->p->transport, str_of(c->name), str_of(c->host)))
@@ -145,7 +147,8 @@ static void check_start(struct gateway_live *p, struct str name, struct str host
     memcpy(c->host, host.p, host.n);
     c->p = p;
     c->seen = true;
-    c->x = (struct exchange){.events = &events, .fresh = true};
+    arena_init(&c->arena, 1024, 1 << 20);
+    c->x = (struct exchange){.events = &events, .arena = &c->arena, .fresh = true};
     c->agent = (struct http_header){STR("User-Agent"), str_of(p->g->via)};
     c->request = (struct exchange_request){.method = STR("GET"),
                                            .path = str_of(p->o.check.path),
@@ -160,6 +163,7 @@ static void check_start(struct gateway_live *p, struct str name, struct str host
 static void reap(struct loop_task *t)
 {
     struct server_check *c = CONTAINER_OF(t, struct server_check, reap);
+    arena_release(&c->arena);
     free(c);
 }
 

@@ -11,7 +11,9 @@
 #ifndef INFERD_GATEWAY_EXCHANGE_H
 #define INFERD_GATEWAY_EXCHANGE_H
 
+#include "base/list.h"
 #include "net/http_client.h"
+#include "wire/http2_client.h"
 
 struct exchange;
 struct gateway;
@@ -30,6 +32,7 @@ struct gateway_transport {
     enum gateway_protocol protocol;
     uint32_t keepalive; /* idle connections kept to each server */
     uint64_t keepalive_ns;
+    uint64_t ping_ns;       /* HTTP/2: see net/http2_channel.h */
     struct tls_client *tls; /* NULL: plain */
     char *tls_name;         /* whom servers must prove to be; "": their own host */
     char *pool;             /* its name, for the log */
@@ -79,7 +82,8 @@ struct exchange_ops {
 struct exchange {
     /* set by the owner, once */
     const struct exchange_events *events;
-    bool fresh; /* over a connection of its own, closed behind it: checks */
+    struct arena *arena; /* for what HTTP/2 makes of requests and answers; freed by the owner after the exchange */
+    bool fresh;          /* over a connection of its own, closed behind it: checks */
     /* of the current one; read-only */
     const struct exchange_ops *ops; /* NULL: none */
     struct conn *conn;
@@ -96,6 +100,11 @@ struct exchange {
     uint64_t content_length;
     const struct http_header *trailers;
     size_t n_trailers;
+    /* private to exchange_h2.c */
+    struct http2_call call;
+    struct list link; /* conn.streams */
+    size_t unconsumed;
+    bool paused, submitted;
 };
 
 /* A connection to `name` (an address as text), where `host` is what the server calls itself. x->connecting: call exchange_connect, and wait for

@@ -24,9 +24,34 @@ static struct exchange *detach(struct conn *c)
 
 /* ---- callbacks ---- */
 
+/* ALPN chose HTTP/2 for a connection that could be either. */
+static void become_h2(struct conn *c)
+{
+    struct exchange *x = detach(c);
+    struct error err;
+    bool fresh = x->fresh;
+    c->is_h2 = true;
+    c->peer->speaks_h2 = true;
+    if (!h2__start(c, &err)) {
+        peers__drop(c);
+        x->unsent = true;
+        x->events->failed(x, &err);
+        return;
+    }
+    if (!fresh)
+        list_push_back(&c->peer->h2, &c->idle);
+    h2__join(c, x);
+    x->reused = false;
+    x->events->connected(x);
+}
+
 static void on_connected(struct http_channel *ch)
 {
     struct exchange *x = conn_of(ch)->x;
+    if (ch->dial.tls && tls_conn_is_h2(ch->dial.tls)) {
+        become_h2(conn_of(ch));
+        return;
+    }
     x->connecting = false;
     x->events->connected(x);
 }

@@ -524,8 +524,14 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
     struct gateway_loop *home = peers_of_loop(g, r->loop);
     if (!f || !home)
         return NULL;
-    *f = (struct forward){
-        .r = r, .g = g, .target = *target, .home = home, .hints = *hints, .task.run = woken, .x.events = &events};
+    *f = (struct forward){.r = r,
+                          .g = g,
+                          .target = *target,
+                          .home = home,
+                          .hints = *hints,
+                          .task.run = woken,
+                          .x.events = &events,
+                          .x.arena = r->arena};
     f->p = gateway__pool_of(target->table, target->route->upstream);
     f->deadline_ns = deadline_of(r, target->route);
     waiter_init(&f->waiter);

@@ -22,6 +22,7 @@
 #include "base/map.h"
 #include "gateway/exchange.h"
 #include "gateway/gateway.h"
+#include "net/http2_channel.h"
 #include "net/http_client.h"
 #include "os/sock.h"
 #include "os/thread.h"
@@ -119,8 +120,10 @@ struct peer {
     struct dial_tls tls; /* client NULL: plain */
     struct tls_resume resume;
     struct list idle; /* conn.idle, latest first */
+    struct list h2;   /* conn.idle of those that speak HTTP/2, in use or not */
     uint32_t n_idle, n_conns;
     uint64_t told_ns; /* when a failed handshake was last logged */
+    bool speaks_h2;   /* GATEWAY_AUTO: it did last time */
 };
 
 struct conn {
@@ -128,7 +131,13 @@ struct conn {
     struct gateway_loop *home;
     struct peer *peer;
     struct list all, idle, old;
-    struct exchange *x; /* NULL: idle */
+    struct exchange *x; /* NULL: idle, or HTTP/2 */
+    /* HTTP/2 */
+    bool is_h2, waiting; /* waiting: it is not connected yet */
+    struct http2_channel *h2;
+    struct list streams; /* exchange.link */
+    uint32_t n_streams;
+    bool gone; /* dropped */
     struct loop_task reap;
     uint64_t idle_since_ns;
     struct buf head; /* of the request that is sent */
@@ -138,7 +147,9 @@ struct conn {
 struct gateway_loop *peers_of_loop(struct gateway *g, struct loop *loop);
 /* Back into the idle ones, unless there are enough already or it is closed. */
 void peers__give(struct conn *c);
-/* Close it. */
+/* An HTTP/2 one on which nothing goes on: its idle time begins. */
+void peers__rest(struct conn *c);
+/* Close it. Idempotent. */
 void peers__drop(struct conn *c);
 /* A handshake failed: say so, not too often. */
 void peers__tls_failed(struct conn *c, const struct error *err);
@@ -147,6 +158,15 @@ void peers__tls_failed(struct conn *c, const struct error *err);
 /* Make `c`'s connection ready to carry `x`. */
 void h1__attach(struct conn *c);
 extern const struct exchange_ops h1__ops;
+
+/* ---- exchange_h2.c ---- */
+/* `c` is to speak HTTP/2 once it is connected. */
+void h2__attach(struct conn *c);
+/* It is connected: begin to. False: no memory. */
+bool h2__start(struct conn *c, struct error *err) MUST_CHECK;
+bool h2__has_room(const struct conn *c);
+void h2__join(struct conn *c, struct exchange *x);
+extern const struct exchange_ops h2__ops;
 
 /* ---- forward.c ---- */
 
@@ -201,6 +221,8 @@ void answer__break(struct forward *f, const char *text);
 int headers__request(struct forward *f, uint64_t now_ns, struct error *err) MUST_CHECK;
 /* Headers of an answer that are passed back, into an array in the request's arena; the content type apart. NULL: out of memory. */
 struct http_header *headers__answer(struct forward *f, size_t *n, const char **content_type);
+/* Its trailers that are passed back; *n 0: none. */
+struct http_header *headers__trailers(struct forward *f, size_t *n);
 /* Has this request been here before? */
 bool headers__looped(const struct gateway *g, const struct http_request *r);
 

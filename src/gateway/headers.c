@@ -234,6 +234,18 @@ int headers__request(struct forward *f, uint64_t now_ns, struct error *err)
     return l.failed ? error_set(err, STATUS_NOMEM, "out of memory for this request; try again later") : 0;
 }
 
+struct http_header *headers__trailers(struct forward *f, size_t *n)
+{
+    const struct exchange *x = &f->x;
+    struct http_header *out = x->n_trailers ? arena_array(f->r->arena, x->n_trailers, sizeof *out) : NULL;
+    *n = 0;
+    for (size_t i = 0; out && i < x->n_trailers; i++)
+        if (!one_of(x->trailers[i].name, hop_by_hop, COUNT_OF(hop_by_hop)) &&
+            !one_of(x->trailers[i].name, ours_answer, COUNT_OF(ours_answer)))
+            out[(*n)++] = x->trailers[i];
+    return out;
+}
+
 struct http_header *headers__answer(struct forward *f, size_t *n, const char **content_type)
 {
     const struct exchange *x = &f->x;

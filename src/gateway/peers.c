@@ -4,6 +4,9 @@
  * A peer is an address as one transport speaks to it; another pool's servers, or the same pool's behind a reload with other TLS files, are
  * other peers. Idle connections past their time are closed by a sweep, which also forgets peers that have none left.
  *
+ * An HTTP/2 connection is shared, and found in its peer's list as long as it takes more exchanges. Where ALPN decides (`auto`), the first connection
+ * finds out, and the next ones know.
+ *
  * A connection whose callback is running may be dropped in it; its memory goes at the end of the iteration. */
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +26,14 @@ static void peer_free(struct peer *p)
     free(p);
 }
 
+static void conn_free(struct conn *c)
+{
+    http_channel_release(&c->channel);
+    http2_channel_destroy(c->h2);
+    buf_release(&c->head);
+    free(c);
+}
+
 static void free_loop(void *local)
 {
     struct gateway_loop *home = local;
@@ -33,9 +44,7 @@ static void free_loop(void *local)
     LIST_EACH(it, &home->conns)
     {
         struct conn *c = LIST_ENTRY(it, struct conn, all);
-        http_channel_release(&c->channel);
-        buf_release(&c->head);
-        free(c);
+        conn_free(c);
     }
     while (map_next(&home->peers, &at, &key, &value))
         peer_free(value);
@@ -109,6 +118,7 @@ static struct peer *peer_new(struct gateway_loop *home, struct gateway_transport
     p->transport = transport_ref(t);
     p->tls = (struct dial_tls){t->tls, p->host, &p->resume};
     list_init(&p->idle);
+    list_init(&p->h2);
     /* a numeric address, made by os_addr_text: no resolver is asked */
     if (!p->host || os_addr_parse(p->name, &p->addr, &err) < 0 || map_put(&home->peers, (struct str){p->key, key.n}, p) < 0) {
         peer_free(p);
@@ -133,25 +143,28 @@ static struct peer *peer_of(struct gateway_loop *home, struct gateway_transport 
 
 static void reap(struct loop_task *t)
 {
-    struct conn *c = CONTAINER_OF(t, struct conn, reap);
-    http_channel_release(&c->channel);
-    buf_release(&c->head);
-    free(c);
+    conn_free(CONTAINER_OF(t, struct conn, reap));
 }
 
 static void leave_idle(struct conn *c)
 {
-    if (list_empty(&c->idle))
+    list_remove(&c->old);
+    if (c->is_h2 || list_empty(&c->idle))
         return;
     list_remove(&c->idle);
-    list_remove(&c->old);
     c->peer->n_idle--;
 }
 
 void peers__drop(struct conn *c)
 {
+    if (c->gone)
+        return;
+    c->gone = true;
+    if (c->h2)
+        http2_channel_close(c->h2);
     http_channel_close(&c->channel);
     leave_idle(c);
+    list_remove(&c->idle);
     list_remove(&c->all);
     c->peer->n_conns--;
     c->x = NULL;
@@ -182,8 +195,47 @@ static struct conn *conn_new(struct gateway_loop *home, struct peer *p)
     buf_init(&c->head);
     list_init(&c->idle);
     list_init(&c->old);
+    list_init(&c->streams);
     list_push_back(&home->conns, &c->all);
-    h1__attach(c);
+    return c;
+}
+
+static bool wants_h2(const struct peer *p)
+{
+    return p->transport->protocol == GATEWAY_HTTP2 || (p->transport->protocol == GATEWAY_AUTO && p->speaks_h2);
+}
+
+/* One with room, or a new one. NULL: out of memory. */
+static struct conn *take_h2(struct gateway_loop *home, struct peer *p, bool fresh)
+{
+    LIST_EACH(it, &p->h2)
+    {
+        struct conn *c = LIST_ENTRY(it, struct conn, idle);
+        if (!fresh && h2__has_room(c))
+            return c;
+    }
+    struct conn *c = conn_new(home, p);
+    if (!c)
+        return NULL;
+    h2__attach(c);
+    if (!fresh)
+        list_push_back(&p->h2, &c->idle);
+    return c;
+}
+
+static struct conn *take_h1(struct gateway_loop *home, struct peer *p, struct exchange *x)
+{
+    struct list *l = x->fresh ? NULL : list_first(&p->idle);
+    struct conn *c = l ? LIST_ENTRY(l, struct conn, idle) : conn_new(home, p);
+    if (!c)
+        return NULL;
+    if (!l)
+        h1__attach(c);
+    x->ops = &h1__ops;
+    x->conn = c;
+    x->reused = l;
+    x->connecting = !l;
+    c->x = x;
     return c;
 }
 
@@ -191,39 +243,45 @@ int exchange_take(struct exchange *x, struct gateway_loop *home, struct gateway_
 {
     struct peer *p = peer_of(home, t, name, host);
     ASSERT(!x->ops);
+    *x = (struct exchange){.events = x->events, .arena = x->arena, .fresh = x->fresh};
     if (!p)
         return STATUS_NOMEM;
-    struct list *l = x->fresh ? NULL : list_first(&p->idle);
-    struct conn *c = l ? LIST_ENTRY(l, struct conn, idle) : conn_new(home, p);
+    struct conn *c = wants_h2(p) ? take_h2(home, p, x->fresh) : take_h1(home, p, x);
     if (!c)
         return STATUS_NOMEM;
     leave_idle(c);
-    *x = (struct exchange){.events = x->events, .fresh = x->fresh, .ops = &h1__ops, .conn = c, .reused = l, .connecting = !l};
-    c->x = x;
+    if (c->is_h2)
+        h2__join(c, x);
     return 0;
 }
 
 void exchange_connect(struct exchange *x)
 {
     struct peer *p = x->conn->peer;
-    http_channel_connect_tls(&x->conn->channel, &p->addr, p->tls.client ? &p->tls : NULL);
+    if (!http_channel_is_open(&x->conn->channel)) /* else another exchange has begun to connect it */
+        http_channel_connect_tls(&x->conn->channel, &p->addr, p->tls.client ? &p->tls : NULL);
+}
+
+void peers__rest(struct conn *c)
+{
+    struct gateway_loop *home = c->home;
+    list_push_back(&home->idle, &c->old);
+    c->idle_since_ns = loop_now_ns(home->loop);
+    if (!heap_contains(&home->sweep.node))
+        loop_timer_start(home->loop, &home->sweep, due(c));
 }
 
 void peers__give(struct conn *c)
 {
     struct peer *p = c->peer;
-    struct gateway_loop *home = c->home;
     c->x = NULL;
     if (!http_channel_is_open(&c->channel) || p->n_idle >= p->transport->keepalive) {
         peers__drop(c);
         return;
     }
     list_push_front(&p->idle, &c->idle);
-    list_push_back(&home->idle, &c->old);
     p->n_idle++;
-    c->idle_since_ns = loop_now_ns(home->loop);
-    if (!heap_contains(&home->sweep.node))
-        loop_timer_start(home->loop, &home->sweep, due(c));
+    peers__rest(c);
 }
 
 struct str exchange_header(const struct exchange *x, const char *name)

@@ -50,6 +50,7 @@ int transport_create(struct gateway *g, const struct gateway_pool *o, struct gat
         t->protocol = (enum gateway_protocol)o->protocol;
         t->keepalive = o->keepalive;
         t->keepalive_ns = o->keepalive_timeout;
+        t->ping_ns = o->ping_interval;
         t->pool = strdup(o->name);
         t->tls_name = strdup(o->tls.name);
         t->stamp = stamp_of(o);

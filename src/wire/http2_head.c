@@ -189,20 +189,14 @@ static nghttp2_nv make(struct str name, struct str value)
     return (nghttp2_nv){(uint8_t *)(uintptr_t)name.p, (uint8_t *)(uintptr_t)value.p, name.n, value.n, NGHTTP2_NV_FLAG_NONE};
 }
 
-nghttp2_nv *http2__make_nv(struct arena *a, int status, const struct http_header *headers, size_t n, size_t *n_out)
+/* Fields behind the first `*at` of `nv`. False: out of memory. */
+static bool add_fields(struct arena *a, nghttp2_nv *nv, size_t *filled, const struct http_header *headers, size_t n)
 {
-    nghttp2_nv *nv = arena_array(a, n + 1, sizeof *nv);
-    size_t at = 0;
-    if (nv && status) {
-        char *digits = arena_printf(a, "%03d", status);
-        if (!digits)
-            return NULL;
-        nv[at++] = make(STR(":status"), str_of(digits));
-    }
-    for (size_t i = 0; nv && i < n; i++) {
+    size_t at = *filled;
+    for (size_t i = 0; i < n; i++) {
         struct str name = lowered(a, headers[i].name), value = str_trim(headers[i].value);
         if (!name.p)
-            return NULL;
+            return false;
         if (!http1_is_token(name) || !is_value(value))
             continue;
         nv[at] = make(name, value);
@@ -210,6 +204,28 @@ nghttp2_nv *http2__make_nv(struct arena *a, int status, const struct http_header
             nv[at].flags = NGHTTP2_NV_FLAG_NO_INDEX;
         at++;
     }
-    *n_out = at;
-    return nv;
+    *filled = at;
+    return true;
+}
+
+nghttp2_nv *http2__make_nv(struct arena *a, int status, const struct http_header *headers, size_t n, size_t *n_out)
+{
+    nghttp2_nv *nv = arena_array(a, n + 1, sizeof *nv);
+    *n_out = 0;
+    if (nv && status) {
+        char *digits = arena_printf(a, "%03d", status);
+        if (!digits)
+            return NULL;
+        nv[(*n_out)++] = make(STR(":status"), str_of(digits));
+    }
+    return nv && add_fields(a, nv, n_out, headers, n) ? nv : NULL;
+}
+
+nghttp2_nv *http2__make_request_nv(struct arena *a, const struct http_header *pseudo, size_t n_pseudo,
+                                   const struct http_header *headers, size_t n, size_t *n_out)
+{
+    nghttp2_nv *nv = arena_array(a, n_pseudo + n, sizeof *nv);
+    for (*n_out = 0; nv && *n_out < n_pseudo; (*n_out)++)
+        nv[*n_out] = make(pseudo[*n_out].name, pseudo[*n_out].value);
+    return nv && add_fields(a, nv, n_out, headers, n) ? nv : NULL;
 }

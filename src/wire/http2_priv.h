@@ -65,5 +65,8 @@ void http2__head_end(struct http2_stream *s, bool has_body);
 /* A list of headers for nghttp2, in the arena, with `:status` in front when `status` is not 0; names lowered; what can't be
  * a field is left out. NULL: out of memory. */
 nghttp2_nv *http2__make_nv(struct arena *a, int status, const struct http_header *headers, size_t n, size_t *n_out);
+/* The same for a request, its pseudo-headers in front as they are. */
+nghttp2_nv *http2__make_request_nv(struct arena *a, const struct http_header *pseudo, size_t n_pseudo,
+                                   const struct http_header *headers, size_t n, size_t *n_out);
 
 #endif

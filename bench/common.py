@@ -123,7 +123,7 @@ def wrk_script(path, body, headers):
 
 
 def wrk(port, script, connections=32, seconds=4, core=CLIENT_CORE, scheme="http"):
-    """One run of wrk; {'rps', 'p50_us', 'p99_us', 'errors'}."""
+    """One run of wrk; {'rps', 'p50_us', 'p99_us', 'mean_us', 'errors'}."""
     out = subprocess.run(pinned(core, ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency", "-s", script,
                                        f"{scheme}://127.0.0.1:{port}/"]), capture_output=True, text=True, check=True).stdout
     unit = {"us": 1.0, "ms": 1e3, "s": 1e6}
@@ -132,9 +132,11 @@ def wrk(port, script, connections=32, seconds=4, core=CLIENT_CORE, scheme="http"
         m = re.search(rf"^\s+{p}%\s+([\d.]+)(us|ms|s)$", out, re.M)
         return float(m[1]) * unit[m[2]]
 
+    mean = re.search(r"^\s+Latency\s+([\d.]+)(us|ms|s)\s", out, re.M)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", out)
     sock = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", out)
     return {"rps": float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1]), "p50_us": percentile(50), "p99_us": percentile(99),
+            "mean_us": float(mean[1]) * unit[mean[2]],
             "errors": (int(bad[1]) if bad else 0) + (sum(map(int, sock.groups())) if sock else 0)}
 
 

@@ -10,7 +10,7 @@ Data goes to stdout, everything else to stderr. Exit status: 0 done, 1 the work 
 appear only on a terminal, never with `NO_COLOR` set. The client commands find the server by `--url` or `$INFERD_URL`, show the API key
 in `$INFERD_API_KEY`, and believe, behind https://, the authorities in the PEM file `$INFERD_CA` (else the system's).
 HEAD
-for command in serve run chat pull check models infer bench keys seal sign quantize version; do
+for command in serve run chat pull check models infer bench keys seal sign export quantize version; do
     printf '\n## inferd %s\n\n```\n' "$command"
     "$INFERD" help "$command"
     printf '```\n'

@@ -6,8 +6,9 @@
 #include "conf/suggest.h"
 
 static const struct cli_command *const commands[] = {
-    &command_serve, &command_run,      &command_chat, &command_pull, &command_check, &command_models, &command_infer,
-    &command_bench, &command_quantize, &command_keys, &command_seal, &command_sign,  &command_config, &command_version,
+    &command_serve,  &command_run,   &command_chat,   &command_pull,     &command_check,
+    &command_models, &command_infer, &command_bench,  &command_quantize, &command_keys,
+    &command_seal,   &command_sign,  &command_config, &command_export,   &command_version,
 };
 #define N_COMMANDS (sizeof commands / sizeof *commands)
 

@@ -2,6 +2,7 @@
  * api_options); here is only its HTTP. */
 #include "api/api_priv.h"
 #include "base/status.h"
+#include "edge/guard_gate.h"
 #include "wire/json.h"
 
 /* Behind what the engines rendered, from `from` on. */
@@ -90,4 +91,28 @@ void api__admin_log_level(struct api *a, struct http_request *r, struct api_call
     }
     struct slice body = slice_borrow("{}", 2);
     http_reply(r, 200, "application/json", NULL, 0, &body, 1);
+}
+
+/* Recording what a model's good inputs are, and what the guard knows of it. Fitting a large recording takes seconds; only this listener waits. */
+void api__admin_guard(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct error err = {0};
+    struct guard_gate *g = a->o.guard;
+    struct buf out;
+    int rc = g ? 0 : error_set(&err, STATUS_CONFLICT, "nothing is guarded; set guard.file");
+    if (rc == 0 && call->match.id == ROUTE_ADMIN_GUARD_RECORD)
+        rc = guard_gate_record(g, call->match.model, &err);
+    if (rc == 0 && call->match.id == ROUTE_ADMIN_GUARD_STOP)
+        rc = guard_gate_stop(g, call->match.model, &err);
+    if (rc == 0 && call->match.id == ROUTE_ADMIN_GUARD_SAVE)
+        rc = guard_gate_save(g, call->match.model, &err);
+    if (rc < 0) {
+        api__reply_error(r, rc, &err);
+        return;
+    }
+    buf_init(&out);
+    buf_append_z(&out, "{\"references\":");
+    guard_gate_status(g, &out);
+    buf_append_c(&out, '}');
+    api__reply_json(r, 200, &out);
 }

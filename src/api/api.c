@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "api/api_priv.h"
+#include "api/guard.h"
 #include "api/kserve_grpc_priv.h"
 #include "api/work.h"
 #include "api/generate_priv.h"
@@ -50,6 +51,10 @@ static const route_handler handlers[ROUTE_COUNT] = {
     [ROUTE_ADMIN_RELOAD] = api__admin_reload,
     [ROUTE_ADMIN_STATUS] = api__admin_status,
     [ROUTE_ADMIN_LOG_LEVEL] = api__admin_log_level,
+    [ROUTE_ADMIN_GUARD] = api__admin_guard,
+    [ROUTE_ADMIN_GUARD_RECORD] = api__admin_guard,
+    [ROUTE_ADMIN_GUARD_STOP] = api__admin_guard,
+    [ROUTE_ADMIN_GUARD_SAVE] = api__admin_guard,
     [ROUTE_GRPC_LIVE] = api__grpc_unary,
     [ROUTE_GRPC_READY] = api__grpc_unary,
     [ROUTE_GRPC_MODEL_READY] = api__grpc_unary,
@@ -118,10 +123,11 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
         rc = api__quota_begin(l->api, r, call, err);
     if (rc < 0)
         return rc;
-    if (call->is_grpc)
-        return api__grpc_headers(l->api, r, call, err);
-    r->body_limit_bytes = api__body_limit(r, call->match.id);
-    return 0;
+    if (!call->is_grpc)
+        r->body_limit_bytes = api__body_limit(r, call->match.id);
+    if (l->api->o.guard)
+        rc = api__guard_begin(l->api, r, call, err);
+    return rc == 0 && call->is_grpc ? api__grpc_headers(l->api, r, call, err) : rc;
 }
 
 static void on_request(void *ctx, struct http_request *r)
@@ -230,6 +236,7 @@ static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
         write_record(l->api->o.audit, r, call, now_ns);
     api__proxy_over(l->api, call);
     api__quota_end(r, call);
+    api__guard_end(call);
     edge_identity_unref(call->who);
     call->who = NULL;
     model_version_unref(call->version);

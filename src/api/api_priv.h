@@ -48,6 +48,7 @@ struct api {
     _Atomic(struct metric *) requests[ROUTE_COUNT][API_CODES];
 };
 
+struct api_guard;   /* guard.h */
 struct grpc_call;   /* kserve_grpc_priv.h */
 struct grpc_stream; /* kserve_grpc_priv.h */
 struct infer_call;  /* infer_priv.h */
@@ -88,6 +89,7 @@ struct api_call {
     struct edge_identity *who; /* the caller; NULL: nobody was asked, or nobody is known */
     enum edge_verdict verdict;
     struct api_quota *quota;
+    struct api_guard *guard; /* guard.h; NULL: nothing is guarded */
     bool preflight;
     struct infer_times times; /* zero but for received_ns unless the route is infer */
     int status;               /* of the inference; 0 elsewhere */
@@ -139,6 +141,7 @@ void api__detokenize(struct api *a, struct http_request *r, struct api_call *cal
 void api__admin_reload(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_status(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_log_level(struct api *a, struct http_request *r, struct api_call *call);
+void api__admin_guard(struct api *a, struct http_request *r, struct api_call *call);
 
 /* The largest body that our own handler of a route takes, within the listener's limit. */
 uint64_t api__body_limit(const struct http_request *r, enum route_id id);

@@ -1,5 +1,6 @@
 /* generate.c: one generation's life on its I/O thread, and the worker's part of it. See generate_priv.h. */
 #include "api/generate_priv.h"
+#include "api/guard.h"
 #include "api/openai_priv.h"
 
 #include <stdlib.h>
@@ -52,7 +53,10 @@ static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *er
                                 .on_event = generate__on_event,
                                 .ctx = p};
     uint64_t id;
-    int rc = check_prompt(c, p, err);
+    int rc = generate__guard_tokens(c, p->n_tokens, err);
+    if (rc < 0)
+        return rc;
+    rc = check_prompt(c, p, err);
     if (rc < 0)
         return generate__fault(c, STATUS_INVALID, c->protocol->prompt_field, "context_length_exceeded");
     rc = model_version_ops(c->version)->submit(model_version_engine(c->version), &req, &id, err);
@@ -94,6 +98,8 @@ static int prepare_and_submit(struct gen_call *c)
     if (atomic_load(&c->cancelled))
         return gone_early(err);
     int rc = c->protocol->prepare(c, err);
+    if (rc == 0)
+        rc = generate__guard_outputs(c, err);
     if (rc == 0)
         rc = charge(c, err);
     c->times.submitted_ns = os_monotonic_ns();
@@ -178,7 +184,7 @@ int generate__find(struct gen_call *c, struct str model, struct str version, str
     c->model = model;
     bool token = model_version_contract(v)->face == ENGINE_TOKEN, embeds = model_version_contract(v)->embedding_dims > 0;
     if (token && (c->protocol->only_prepare || embeds == c->embed))
-        return 0;
+        return generate__guard_body(c, err);
     if (token)
         rc = error_set(err, STATUS_INVALID,
                        embeds ? "model \"%.*s\" gives embeddings and generates no text: use /v1/embeddings"
@@ -208,6 +214,9 @@ int generate__prompts(struct gen_call *c, size_t n, struct error *err)
 int generate__tokenize(struct gen_call *c, struct str text, size_t index, struct error *err)
 {
     struct gen_prompt *p = &c->prompts[index];
+    int rc = generate__guard_text(c, text, c->protocol->prompt_field, c->n_prompts > 1 ? index : SIZE_MAX, err);
+    if (rc < 0)
+        return rc;
     return model_version_ops(c->version)
         ->tokenize(model_version_engine(c->version), text, true, true, &p->tokens, &p->n_tokens, err);
 }
@@ -272,6 +281,8 @@ static void begin(struct gen_call *c)
     if (c->began)
         return;
     c->began = true;
+    if (c->flagged)
+        api__guard_headers(c->request, c->call, c->flagged);
     http_stream_begin(c->request, 200, c->protocol->stream_type, headers, COUNT_OF(headers), on_writable);
 }
 
@@ -329,6 +340,7 @@ static void release(struct gen_call *c)
         free(c->prompts[i].tokens);
         free(c->prompts[i].embedding);
     }
+    generate__guard_release(c);
     if (c->protocol->release)
         c->protocol->release(c);
     c->call->version = c->version; /* its names are in the access record */
@@ -386,6 +398,8 @@ static void reply_whole(struct gen_call *c)
     if (!c->protocol->only_prepare)
         c->protocol->end(c);
     body = slice_take(&c->out);
+    if (c->flagged)
+        api__guard_headers(r, c->call, c->flagged);
     record(c, body.p ? STATUS_OK : STATUS_NOMEM);
     release(c);
     if (body.p)
@@ -441,6 +455,16 @@ static void finish_if_over(struct gen_call *c)
 
 /* ---- messages ---- */
 
+/* Prompts all of whose choices an output policy has ended. */
+static void cancel_refused(struct gen_call *c)
+{
+    for (size_t i = 0; c->guard && c->prepared && i < c->n_prompts; i++) {
+        uint64_t id = atomic_load(&c->prompts[i].id);
+        if (id && generate__is_all_refused(c, (uint32_t)i))
+            model_version_ops(c->version)->cancel_id(model_version_engine(c->version), id);
+    }
+}
+
 static void on_prepared(struct loop_task *t)
 {
     struct gen_call *c = CONTAINER_OF(t, struct gen_call, prepared_task);
@@ -451,6 +475,7 @@ static void on_prepared(struct loop_task *t)
     }
     if ((c->failed || atomic_load(&c->cancelled)) && c->n_submitted)
         generate__cancel_ids(c);
+    cancel_refused(c);
     if (c->rc == 0 && c->stream && !c->cut)
         loop_timer_start(c->request->loop, &c->keepalive, loop_now_ns(c->request->loop) + GENERATE_BEGIN_NS);
     finish_if_over(c);
@@ -459,13 +484,15 @@ static void on_prepared(struct loop_task *t)
 static void take_text(struct gen_call *c, const struct gen_event *ev)
 {
     uint64_t now = loop_now_ns(c->request->loop);
-    if (c->cut || c->failed)
+    if (c->cut || c->failed || generate__is_refused(c, ev->choice))
         return;
     c->times.first_ns = c->times.first_ns ? c->times.first_ns : now;
     c->times.last_ns = now;
     if (c->stream)
         begin(c);
     c->protocol->event(c, ev);
+    if (generate__is_refused(c, ev->choice))
+        cancel_refused(c);
     if (c->stream)
         flush(c);
     give_up_if_slow(c);

@@ -5,6 +5,7 @@
  *
  * Parameters are OpenAI's names, in `parameters` or beside it. A stream gives the text in parts, one event each; details come with the
  * last. Errors have KServe's shape, in a stream as an event. */
+#include "api/guard.h"
 #include "api/openai_priv.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -88,7 +89,7 @@ static void put_details(struct gen_call *c, const struct token_usage *u)
     buf_printf(&c->out,
                ",\"details\":{\"finish_reason\":\"%s\",\"prompt_tokens\":%u,\"cached_tokens\":%u,\"generated_tokens\":%u",
                openai__finish_name(g->finish), u->prompt_tok, u->cached_tok, u->generated_tok);
-    if (g->reply.logprobs) {
+    if (g->reply.logprobs && !generate__is_changed(c, 0)) {
         buf_append_z(&c->out, ",\"logprobs\":[");
         buf_append_str(&c->out, buf_str(&g->logprobs));
         buf_append_c(&c->out, ']');
@@ -125,17 +126,24 @@ static void put_event(struct gen_call *c, const struct token_usage *u)
     sse_end(&c->out);
 }
 
+static void on_piece(void *ctx, enum calls_piece kind, struct str text)
+{
+    (void)kind;
+    buf_append_str(ctx, text);
+}
+
 static void on_event(struct gen_call *c, const struct gen_event *ev)
 {
     struct kserve_generate *g = generate_of(c);
-    buf_append_str(&g->text, ev->text);
+    const struct calls_sink sink = {on_piece, &g->text};
+    int finish = generate__push(c, ev, NULL, &sink);
     if (ev->n_logprobs) {
         if (g->logprobs.n)
             buf_append_c(&g->logprobs, ',');
         openai__logprobs(&g->logprobs, ev, (uint32_t)c->params.logprobs + 1);
     }
-    if (ev->finish != TOKEN_FINISH_NONE)
-        g->finish = ev->finish;
+    if (finish != TOKEN_FINISH_NONE)
+        g->finish = (enum token_finish)finish;
     else if (c->stream)
         put_event(c, NULL);
     c->out.failed |= g->text.failed;

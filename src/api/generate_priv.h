@@ -28,6 +28,7 @@
 #define GENERATE_KEEPALIVE_NS 1000000000ull
 
 struct gen_call;
+struct gen_guard;
 struct gen_prompt;
 
 /* One engine event on its way to the I/O thread: a single allocation, but for the final ones (gen_prompt.last). */
@@ -108,6 +109,8 @@ struct gen_call {
     const char *param; /* of an error: the field, and OpenAI's code */
     const char *code;
     const char *grammar_param; /* the field that the grammar came from */
+    uint64_t flagged;          /* by input policies, a bit each */
+    struct gen_guard *guard;   /* guard_generate.c: output policies; NULL: none */
 
     /* the outcome of preparing, read by the I/O thread once `prepared` */
     int rc;

@@ -11,6 +11,7 @@
  * When the client leaves, the call is cancelled: work that still waits for the pool is dropped, a queued or running inference is
  * cancelled, work that the pool is at is dropped when it comes back. A body whose deadline (by header) passes while it waits is answered
  * on time. */
+#include "api/guard.h"
 #include "api/infer_priv.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -53,6 +54,8 @@ static void fail(struct infer_call *c, int status, const struct error *err)
     if (c->version)
         model_version_record(c->version, c->protocol->label, status, &c->inf.times);
     c->call->status = status;
+    if (c->verdict > EDGE_ALLOWED)
+        c->call->verdict = c->verdict;
     release(c);
     c->protocol->fail(c, status, err->text, retry_s);
     arena_release(&own);
@@ -111,6 +114,8 @@ static void finish_encoded(struct infer_call *c, int rc, const struct error *err
     c->inf.times.encoded_ns = loop_update_now(c->request->loop);
     model_version_record(c->version, c->protocol->label, STATUS_OK, &c->inf.times);
     struct arena own = take_own_arena(c);
+    if (c->flagged && c->call->infer == c)
+        api__guard_headers(c->request, c->call, c->flagged);
     release(c);
     c->protocol->reply(c);
     arena_release(&own);
@@ -123,12 +128,24 @@ static void encoded(struct loop_task *t)
     finish_encoded(c, c->work_status, &c->work_error);
 }
 
+static int encode(struct infer_call *c, struct error *err)
+{
+    int rc = api__guard_outputs(c, err);
+    return rc ? rc : c->protocol->encode(c, err);
+}
+
+static int decode(struct infer_call *c, struct error *err)
+{
+    int rc = c->protocol->decode(c, err);
+    return rc ? rc : api__guard_inputs(c, err);
+}
+
 /* Pool thread. */
 static void run_encode(struct work *w)
 {
     struct infer_call *c = CONTAINER_OF(w, struct infer_call, work);
     check_set_request(c->inf.request_id);
-    c->work_status = c->protocol->encode(c, &c->work_error);
+    c->work_status = encode(c, &c->work_error);
     check_set_request(NULL);
     c->task.run = encoded;
     loop_post(c->request->loop, &c->task);
@@ -152,7 +169,7 @@ static void finish(struct loop_task *t)
         if (give_to_pool(c, run_encode, API_OFFLOAD_ENCODE))
             return;
     }
-    int rc = c->protocol->encode(c, &err);
+    int rc = encode(c, &err);
     finish_encoded(c, rc, &err);
 }
 
@@ -210,7 +227,7 @@ static void run_decode(struct work *w)
 {
     struct infer_call *c = CONTAINER_OF(w, struct infer_call, work);
     check_set_request(c->inf.request_id);
-    c->work_status = c->protocol->decode(c, &c->work_error);
+    c->work_status = decode(c, &c->work_error);
     check_set_request(NULL);
     c->task.run = decoded;
     loop_post(c->request->loop, &c->task);
@@ -249,7 +266,7 @@ static void start(struct infer_call *c)
             loop_timer_start(r->loop, &c->deadline, c->deadline_ns);
         return;
     }
-    int rc = c->protocol->decode(c, &err);
+    int rc = decode(c, &err);
     submit(c, rc, &err);
 }
 

@@ -5,6 +5,7 @@
  * engine's buffers. All of a call's memory is in its request's arena. */
 #include <stdio.h>
 
+#include "api/guard.h"
 #include "api/infer_priv.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -78,6 +79,8 @@ static int decode(struct infer_call *c, struct error *err)
         rc = api__header_once(r, "Inference-Header-Content-Length", &header, err);
     if (rc == 0)
         rc = infer_json_split(header, r->body, &json, &tail, err);
+    if (rc == 0)
+        rc = api__guard_json(c, json, err);
     if (rc == 0)
         rc = header.p && !json.n ? decode_raw(c, tail, err) : infer_json_decode(json, tail, c->arena, NULL, &c->in, err);
     if (rc == 0)

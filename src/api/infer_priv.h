@@ -46,6 +46,8 @@ struct infer_call {
 
     struct infer inf;
     struct infer_json in;
+    uint64_t flagged;           /* by input policies (guard.h), a bit each */
+    enum edge_verdict verdict;  /* of the guard, where it refused */
     const size_t *output_index; /* [in.n_outputs]: contract index of each requested output */
 
     /* infer.c's own */

@@ -71,6 +71,8 @@ bool openai__answer_add(struct openai_answer *a, const struct openai_format *f, 
 
 const char *openai__answer_finish(const struct openai_answer *a, const struct openai_format *f)
 {
+    if (a->finish == TOKEN_FINISH_FILTERED)
+        return "content_filter";
     if (a->finish == TOKEN_FINISH_LENGTH)
         return "length";
     return a->n_calls && f->choice != TOOL_CHOICE_NAMED ? "tool_calls" : "stop";

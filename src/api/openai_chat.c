@@ -4,6 +4,7 @@
  * and is the last before [DONE]. */
 #include <stdlib.h>
 
+#include "api/guard.h"
 #include "api/openai_priv.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -162,19 +163,18 @@ static void on_chunk_piece(void *ctx, enum calls_piece kind, struct str text)
     k->said_logprobs = true;
 }
 
-static void stream_text(struct gen_call *c, struct chat_choice *choice, const struct gen_event *ev)
+static int stream_text(struct gen_call *c, struct chat_choice *choice, const struct gen_event *ev)
 {
     struct chunking k = {.c = c, .ev = ev, .choice = choice};
     const struct calls_sink sink = {on_chunk_piece, &k};
-    calls_push(&choice->answer.calls, ev->text, &sink);
-    if (ev->finish != TOKEN_FINISH_NONE)
-        calls_finish(&choice->answer.calls, &sink);
+    int finish = generate__push(c, ev, &choice->answer.calls, &sink);
     c->out.failed |= choice->answer.calls.failed;
     if (ev->n_logprobs && !k.said_logprobs) {
         choice_head(c, ev->choice);
         buf_append_z(&c->out, "\"content\":\"\"");
         choice_tail(c, ev, NULL, &ev->usage);
     }
+    return finish;
 }
 
 static void stream_event(struct gen_call *c, const struct gen_event *ev)
@@ -187,9 +187,9 @@ static void stream_event(struct gen_call *c, const struct gen_event *ev)
         buf_append_z(&c->out, "\"role\":\"assistant\",\"content\":\"\"");
         choice_tail(c, NULL, NULL, &ev->usage);
     }
-    stream_text(c, choice, ev);
-    if (ev->finish != TOKEN_FINISH_NONE) {
-        choice->answer.finish = ev->finish;
+    int finish = stream_text(c, choice, ev);
+    if (finish != TOKEN_FINISH_NONE) {
+        choice->answer.finish = (enum token_finish)finish;
         choice_head(c, ev->choice);
         choice_tail(c, NULL, openai__answer_finish(&choice->answer, &chat->format), &ev->usage);
     }
@@ -235,11 +235,9 @@ static void collect_event(struct gen_call *c, const struct gen_event *ev)
     struct openai_answer *a = &choice->answer;
     struct collecting k = {a, &chat_of(c)->format};
     const struct calls_sink sink = {on_whole_piece, &k};
-    calls_push(&a->calls, ev->text, &sink);
-    if (ev->finish != TOKEN_FINISH_NONE) {
-        calls_finish(&a->calls, &sink);
-        a->finish = ev->finish;
-    }
+    int finish = generate__push(c, ev, &a->calls, &sink);
+    if (finish != TOKEN_FINISH_NONE)
+        a->finish = (enum token_finish)finish;
     if (ev->n_logprobs) {
         if (choice->logprobs.n)
             buf_append_c(&choice->logprobs, ',');
@@ -285,7 +283,7 @@ static void append_choice(struct gen_call *c, uint32_t i)
     buf_printf(out, "%s{\"index\":%u,", i ? "," : "", i);
     append_message(out, &choice->answer);
     buf_append_z(out, ",\"logprobs\":");
-    if (chat->reply.logprobs) {
+    if (chat->reply.logprobs && !generate__is_changed(c, i)) {
         buf_append_z(out, "{\"content\":[");
         buf_append_str(out, buf_str(&choice->logprobs));
         buf_append_z(out, "],\"refusal\":null}");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/guard.h"
 #include "api/openai_priv.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -143,10 +144,11 @@ static void add_logprobs(struct gen_call *c, struct completion_choice *k, const 
     }
 }
 
-static void put_logprobs(struct gen_call *c, struct completion_choice *k, struct buf *out)
+static void put_logprobs(struct gen_call *c, uint32_t i, struct buf *out)
 {
+    const struct completion_choice *k = &completions_of(c)->choices[i];
     buf_append_z(out, ",\"logprobs\":");
-    if (c->params.logprobs < 0) {
+    if (c->params.logprobs < 0 || generate__is_changed(c, i)) {
         buf_append_z(out, "null");
         return;
     }
@@ -171,16 +173,23 @@ static void echo_prompt(struct gen_call *c, uint32_t choice, struct buf *out)
     out->failed |= rc < 0;
 }
 
+static void on_piece(void *ctx, enum calls_piece kind, struct str text)
+{
+    (void)kind;
+    buf_append_str(ctx, text);
+}
+
 static void add_event(struct gen_call *c, const struct gen_event *ev)
 {
     struct completion_choice *k = &completions_of(c)->choices[ev->choice];
+    const struct calls_sink sink = {on_piece, &k->text};
     if (completions_of(c)->echo && !k->echoed)
         echo_prompt(c, ev->choice, &k->text);
     k->echoed = true;
-    buf_append_str(&k->text, ev->text);
+    int finish = generate__push(c, ev, NULL, &sink);
     add_logprobs(c, k, ev);
-    if (ev->finish != TOKEN_FINISH_NONE)
-        k->finish = ev->finish;
+    if (finish != TOKEN_FINISH_NONE)
+        k->finish = (enum token_finish)finish;
     c->out.failed |= k->text.failed;
 }
 
@@ -198,7 +207,7 @@ static void put_choice(struct gen_call *c, uint32_t i)
     struct completion_choice *k = &completions_of(c)->choices[i];
     buf_printf(&c->out, "{\"index\":%u,", i);
     openai__member(&c->out, "text", buf_str(&k->text));
-    put_logprobs(c, k, &c->out);
+    put_logprobs(c, i, &c->out);
     if (k->finish == TOKEN_FINISH_NONE)
         buf_append_z(&c->out, ",\"finish_reason\":null}");
     else

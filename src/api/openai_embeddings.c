@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/guard.h"
 #include "api/openai_priv.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -56,6 +57,9 @@ static int take_input(struct gen_call *c, yyjson_val *v, size_t index, struct er
                                json_type_name(v));
     if (!yyjson_get_len(v))
         return openai__invalid(c, "input", err, "input[%zu] is an empty string", index);
+    int rc = generate__guard_text(c, json_str(v), "input", index, err);
+    if (rc < 0)
+        return rc;
     return model_version_ops(c->version)
         ->tokenize(model_version_engine(c->version), json_str(v), true, false, &p->tokens, &p->n_tokens, err);
 }

@@ -6,7 +6,7 @@
 
 const char *openai__finish_name(enum token_finish f)
 {
-    return f == TOKEN_FINISH_LENGTH ? "length" : "stop";
+    return f == TOKEN_FINISH_LENGTH ? "length" : f == TOKEN_FINISH_FILTERED ? "content_filter" : "stop";
 }
 
 void openai__member(struct buf *out, const char *key, struct str text)

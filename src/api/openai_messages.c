@@ -7,6 +7,7 @@
  * text is refused. */
 #include <stdlib.h>
 
+#include "api/guard.h"
 #include "api/openai_priv.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -212,6 +213,8 @@ static int add_message(struct conversation *v, size_t at, yyjson_val *from)
     yyjson_mut_val *m = yyjson_val_mut_copy(v->doc, from);
     buf_init(&text);
     rc = m ? content_text(v, at, yyjson_obj_get(from, "content"), &text) : no_memory(v->err);
+    if (rc == 0)
+        rc = generate__guard_text(v->c, buf_str(&text), v->c->protocol->prompt_field, at, v->err);
     if (rc == 0)
         rc = place(v, at, role, m, &text);
     buf_release(&text);

@@ -105,7 +105,7 @@ void openai__answer_init(struct openai_answer *a, const struct openai_format *f)
 void openai__answer_release(struct openai_answer *a);
 /* Keep a piece. False: out of memory, or a call that is one too many (ignored). */
 bool openai__answer_add(struct openai_answer *a, const struct openai_format *f, enum calls_piece kind, struct str text);
-/* "stop", "length" or "tool_calls". */
+/* "stop", "length", "tool_calls" or "content_filter". */
 const char *openai__answer_finish(const struct openai_answer *a, const struct openai_format *f);
 
 #endif

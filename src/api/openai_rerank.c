@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/guard.h"
 #include "api/openai_priv.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -32,6 +33,9 @@ static int no_memory(struct error *err)
 
 static int encode(struct gen_call *c, struct str text, int32_t **ids, size_t *n, struct error *err)
 {
+    int rc = generate__guard_text(c, text, "text", SIZE_MAX, err);
+    if (rc < 0)
+        return rc;
     return model_version_ops(c->version)->tokenize(model_version_engine(c->version), text, true, false, ids, n, err);
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/guard.h"
 #include "api/openai_responses_priv.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -179,7 +180,8 @@ static void put_echoes(struct gen_call *c)
 
 static const char *status_of(const struct responses *s)
 {
-    return s->finish == TOKEN_FINISH_NONE ? "in_progress" : s->finish == TOKEN_FINISH_LENGTH ? "incomplete" : "completed";
+    bool cut = s->finish == TOKEN_FINISH_LENGTH || s->finish == TOKEN_FINISH_FILTERED;
+    return s->finish == TOKEN_FINISH_NONE ? "in_progress" : cut ? "incomplete" : "completed";
 }
 
 /* `u`: NULL while it goes on. `error`: NULL but for a failed one. */
@@ -197,7 +199,9 @@ static void put_response(struct gen_call *c, const struct token_usage *u, const 
         buf_append_z(out, "null");
     }
     buf_append_z(out, ",\"incomplete_details\":");
-    buf_append_z(out, s->finish == TOKEN_FINISH_LENGTH ? "{\"reason\":\"max_output_tokens\"}," : "null,");
+    buf_append_z(out, s->finish == TOKEN_FINISH_LENGTH     ? "{\"reason\":\"max_output_tokens\"},"
+                      : s->finish == TOKEN_FINISH_FILTERED ? "{\"reason\":\"content_filter\"},"
+                                                           : "null,");
     openai__member(out, "model", c->model);
     buf_append_z(out, ",\"output\":[");
     for (size_t i = 0; u && i < s->n_items; i++) {
@@ -373,10 +377,9 @@ static void on_event(struct gen_call *c, const struct gen_event *ev)
         response_event(c, "response.in_progress", NULL, NULL);
     }
     s->ev = ev;
-    calls_push(&s->calls, ev->text, &sink);
-    if (ev->finish != TOKEN_FINISH_NONE) {
-        calls_finish(&s->calls, &sink);
-        s->finish = ev->finish;
+    int finish = generate__push(c, ev, &s->calls, &sink);
+    if (finish != TOKEN_FINISH_NONE) {
+        s->finish = (enum token_finish)finish;
         if (!s->n_items) /* an empty answer is an empty message */
             on_piece(c, CALLS_CONTENT, (struct str){"", 0});
         close_item(c);
@@ -390,8 +393,7 @@ static void on_end(struct gen_call *c)
     if (!c->stream)
         put_response(c, &u, NULL);
     else
-        response_event(c, responses_of(c)->finish == TOKEN_FINISH_LENGTH ? "response.incomplete" : "response.completed", &u,
-                       NULL);
+        response_event(c, status_of(responses_of(c))[0] == 'i' ? "response.incomplete" : "response.completed", &u, NULL);
 }
 
 static void on_fail(struct gen_call *c, int status, const char *text)

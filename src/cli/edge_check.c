@@ -6,6 +6,7 @@
 #include "edge/client.h"
 #include "edge/jwt.h"
 #include "edge/keys.h"
+#include "edge/guard.h"
 #include "edge/quota.h"
 #include "net/tls.h"
 #include "os/file.h"
@@ -63,6 +64,18 @@ static int check_quotas(const char *path, struct error *err)
     return rc < 0 ? error_prefix(err, "quota.file") : 0;
 }
 
+static int check_guard(const char *path, struct error *err)
+{
+    struct guard_set *set = NULL;
+    struct buf text;
+    int rc = read_text(path, POLICY_BYTES, &text, err);
+    if (rc == 0)
+        rc = guard_set_parse(buf_str(&text), path, &set, err);
+    guard_set_unref(set);
+    buf_release(&text);
+    return rc < 0 ? error_prefix(err, "guard.file") : 0;
+}
+
 void cli_tls_options(const struct config *c, struct tls_options *out)
 {
     *out = (struct tls_options){
@@ -114,6 +127,8 @@ int cli_edge_check(const struct config *c, struct logger *log, struct error *err
         rc = check_issuer(c->jwt.keys, err);
     if (rc == 0 && c->quota.file[0])
         rc = check_quotas(c->quota.file, err);
+    if (rc == 0 && c->guard.file[0])
+        rc = check_guard(c->guard.file, err);
     if (rc == 0 && c->tls.certificates.n)
         rc = check_certificates(c, log, err);
     return rc;

@@ -166,6 +166,8 @@ int server__start_edge(struct server *s, struct error *err)
         rc = server__start_jwks(s, err);
     if (rc == 0)
         rc = server__start_quota(s, err);
+    if (rc == 0)
+        rc = server__start_guard(s, err);
     if (rc == 0 && o.keys) {
         file_changed(s);
         rc = read_keys(s, err);

@@ -15,6 +15,7 @@
 
 struct edge;
 struct gateway;
+struct guard_gate;
 
 struct server {
     struct server_options o;
@@ -33,6 +34,7 @@ struct server {
     struct network *proxies;      /* [first_config->proxy.trusted.n] */
     struct quota_gate *quota;     /* NULL: no quotas */
     uint64_t quota_next_ns;
+    struct guard_gate *guard; /* what may come in and go out; empty without guard.file */
     struct tls_context *tls; /* NULL: no listener speaks TLS */
     struct edge_watch {
         uint64_t next_ns, size_bytes, mtime_ns, inode; /* of the key file as it was last read */
@@ -84,6 +86,11 @@ void server__stop_jwks(struct server *s);
 int server__start_quota(struct server *s, struct error *err) MUST_CHECK;
 void server__tick_quota(struct server *s, uint64_t now_ns);
 void server__stop_quota(struct server *s);
+
+/* server_guard.c: input and output policies. Reload: read them from `path`, "": none; a mistake changes nothing. */
+int server__start_guard(struct server *s, struct error *err) MUST_CHECK;
+int server__reload_guard(struct server *s, const char *path, struct error *err) MUST_CHECK;
+void server__stop_guard(struct server *s);
 
 /* server_reload.c. Any thread. The report is JSON. */
 int server__reload(struct server *s, struct buf *report, struct error *err) MUST_CHECK;

@@ -224,6 +224,7 @@ static int start_api(struct server *s, struct error *err)
         .edge = s->edge,
         .gateway = s->gateway,
         .quota = s->quota,
+        .guard = s->guard,
         .proxies = s->proxies,
         .n_proxies = s->first_config->proxy.trusted.n,
         .origins = s->first_config->cors.origins.v,
@@ -419,6 +420,7 @@ void server__release(struct server *s)
     access_log_destroy(s->audit);
     server__stop_jwks(s);
     server__stop_quota(s);
+    server__stop_guard(s);
     edge_destroy(s->edge);
     free(s->jwt_rules);
     free(s->proxies);

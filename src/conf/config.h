@@ -111,7 +111,7 @@ struct config {
     } auth;
     struct {
         const char *file; /* "": none */
-    } quota;
+    } quota, guard;
     struct {
         struct config_list trusted;
         bool protocol;

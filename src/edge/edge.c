@@ -41,6 +41,8 @@ static const char *const verdict_names[EDGE_VERDICTS] = {
     [EDGE_NO_SCOPE] = "no_scope",
     [EDGE_HIDDEN_MODEL] = "hidden_model",
     [EDGE_OVER_QUOTA] = "over_quota",
+    [EDGE_BAD_INPUT] = "refused_input",
+    [EDGE_BAD_OUTPUT] = "refused_output",
 };
 
 const char *edge_verdict_name(enum edge_verdict v)

@@ -76,6 +76,8 @@ enum edge_verdict {
     EDGE_NO_SCOPE,
     EDGE_HIDDEN_MODEL,
     EDGE_OVER_QUOTA, /* by quota_gate.h, not by edge_authorise */
+    EDGE_BAD_INPUT,  /* by guard.h: an input policy refused it */
+    EDGE_BAD_OUTPUT, /* by policy.h: an output policy ended the answer */
     EDGE_VERDICTS
 };
 const char *edge_verdict_name(enum edge_verdict v);

@@ -102,7 +102,8 @@ enum token_event_kind {
     TOKEN_EVENT_FAILED, /* final; status and error are set */
 };
 
-enum token_finish { TOKEN_FINISH_NONE, TOKEN_FINISH_STOP, TOKEN_FINISH_LENGTH, TOKEN_FINISH_CANCELLED };
+/* FILTERED: an output policy ended it; api/ says so, no engine does. */
+enum token_finish { TOKEN_FINISH_NONE, TOKEN_FINISH_STOP, TOKEN_FINISH_LENGTH, TOKEN_FINISH_CANCELLED, TOKEN_FINISH_FILTERED };
 
 struct token_usage {
     uint32_t prompt_tok, cached_tok, generated_tok;

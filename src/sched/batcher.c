@@ -397,6 +397,7 @@ static void learn(struct batcher *b, struct batch_bucket *k, uint32_t rows, doub
         latency_tail_learn(&b->tail, run_ns, expected);
     }
     latency_learn(&k->latency, rows, run_ns);
+    k->cap = batcher__cap(b, k);
     b->busy_span_ns = MAX_OF(20 * latency_ns(&k->latency, rows), BUSY_SPAN_FLOOR_NS);
 }
 

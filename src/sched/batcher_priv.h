@@ -40,6 +40,7 @@ struct batch_bucket {
     uint64_t probed_ns;                   /* when its estimate was last tried although it said too late; 0: not needed yet */
     uint32_t probe_gap;                   /* between trials, in runs */
     double past_ns, past_rows, past_runs; /* machine time, rows and runs of the latest batches, fading */
+    uint32_t cap;                         /* the largest batch worth running, as far as is known; policy.max_rows at first */
     uint64_t wait_until_ns;               /* company is being waited for no longer than this; 0: not waiting */
 };
 
@@ -135,6 +136,8 @@ uint32_t batcher__split(const struct batcher *b, const struct batch_bucket *k, u
 /* portion.c. How many of `rows` that could run now are worth running at once: rows, or less where smaller batches are known to do as
  * well, or where that is to be found out. */
 uint32_t batcher__portion(const struct batcher *b, const struct batch_bucket *k, uint32_t rows);
+/* What bucket.cap should be. */
+uint32_t batcher__cap(const struct batcher *b, const struct batch_bucket *k);
 
 /* sharing.c. A run with `others` beside it, on average, took as long as one alone of `ns` would, as far as is known, where
  * `expected_ns` was expected of it: learn how much they slow each other down. False: too little is known of that for this run

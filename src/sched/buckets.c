@@ -36,7 +36,7 @@ static bool order_less(const struct rank_node *x, const struct rank_node *y)
 
 void batcher__bucket_init(const struct batcher *b, struct batch_bucket *k, uint64_t id)
 {
-    *k = (struct batch_bucket){.id = id};
+    *k = (struct batch_bucket){.id = id, .cap = b->policy.max_rows};
     rank_init(&k->queue, b->policy.preserve_ordering ? arrival_less : order_less);
     list_init(&k->where);
     latency_init(&k->latency);
@@ -118,6 +118,7 @@ struct batch_bucket *batcher__bucket_get(struct batcher *b, uint64_t id, double 
     if (like) {
         double scale = row_bytes > 0 && like->row_bytes > 0 ? row_bytes / like->row_bytes : 1;
         latency_borrow(&k->latency, &like->latency, MIN_OF(MAX_OF(scale, 0.125), 8.0));
+        k->cap = like->cap;
     }
     struct batch_bucket **slot = &b->hash[slot_of(id)];
     k->chain = *slot;

@@ -31,10 +31,9 @@ static bool to_try(const struct batch_bucket *k, uint32_t rows)
     return !seen(k, rows) || latency_size_age(&k->latency, rows) > RETRY_RUNS;
 }
 
-uint32_t batcher__portion(const struct batcher *b, const struct batch_bucket *k, uint32_t rows)
+/* The best part of `rows`, a size that has been seen, among the sizes that have. */
+static uint32_t best_part(const struct batcher *b, const struct batch_bucket *k, uint32_t rows)
 {
-    if (rows < 2 || !seen(k, rows))
-        return rows;
     double later_rows = batcher__pressure(b, k), most = MARGIN * rows * latency_ns(&k->latency, rows);
     uint32_t best = rows;
     for (uint32_t r = (rows + 1) / 2; r > 0 && seen(k, r); r = r > 1 ? (r + 1) / 2 : 0) {
@@ -44,6 +43,23 @@ uint32_t batcher__portion(const struct batcher *b, const struct batch_bucket *k,
             best = r;
         }
     }
+    return best;
+}
+
+uint32_t batcher__cap(const struct batcher *b, const struct batch_bucket *k)
+{
+    uint32_t largest = b->policy.max_rows;
+    while (largest > 1 && !seen(k, largest))
+        largest = (largest + 1) / 2;
+    uint32_t best = best_part(b, k, largest);
+    return best < largest ? best : b->policy.max_rows;
+}
+
+uint32_t batcher__portion(const struct batcher *b, const struct batch_bucket *k, uint32_t rows)
+{
+    if (rows < 2 || !seen(k, rows))
+        return rows;
+    uint32_t best = best_part(b, k, rows);
     if (best > 1 && to_try(k, (best + 1) / 2))
         return (best + 1) / 2;
     uint32_t twice = MIN_OF(2 * best, rows);

@@ -1,6 +1,6 @@
 /* promise.c: what a newcomer can be promised. A request that can't make its deadline is refused when it comes, not computed
  * and thrown away; for that the work ahead of it is estimated: what runs now, the rows that come before it in the order of
- * service, bucket by bucket in whole batches, divided over the instances, and then its own batch. */
+ * service, bucket by bucket in batches as large as it is worth, divided over the instances, and then its own batch. */
 #include "sched/batcher_priv.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ double batcher__promise_ns(const struct batcher *b, const struct batch_bucket *k
 
 void batcher__broke(struct batcher *b, const struct batch_bucket *k)
 {
-    double run = latency_ns(&k->latency, b->policy.max_rows);
+    double run = latency_ns(&k->latency, k->cap);
     b->safety_ns = MIN_OF(b->safety_ns + SAFETY_STEP * run, run);
 }
 
@@ -33,7 +33,7 @@ void batcher__kept(struct batcher *b)
 
 bool batcher__overloaded(const struct batcher *b, const struct batch_bucket *k)
 {
-    return b->refused_ns && (double)(b->now_ns - b->refused_ns) < OVERLOAD_RUNS * latency_ns(&k->latency, b->policy.max_rows);
+    return b->refused_ns && (double)(b->now_ns - b->refused_ns) < OVERLOAD_RUNS * latency_ns(&k->latency, k->cap);
 }
 
 /* A run that is over its estimate is expected to need another tenth of it. */
@@ -69,7 +69,7 @@ static double work_ns(const struct batcher *b, const struct batch_bucket *k, uin
         uint32_t each = (uint32_t)MAX_OF(rows / nodes, (uint64_t)1);
         return nodes * latency_ns(&k->latency, each);
     }
-    uint32_t cap = b->policy.max_rows, rest = (uint32_t)(rows % cap);
+    uint32_t cap = k->cap, rest = (uint32_t)(rows % cap);
     return (double)(rows / cap) * latency_ns(&k->latency, cap) + (rest ? latency_ns(&k->latency, rest) : 0);
 }
 
@@ -84,7 +84,7 @@ static double ahead_ns(const struct batcher *b, const struct batch_bucket *own, 
         uint32_t nodes;
         uint64_t rows = rank_rows_before(&k->queue, &item->order, &nodes);
         if (k == own && !batcher__single(b, k)) {
-            uint32_t cap = b->policy.max_rows, rest = (uint32_t)(rows % cap);
+            uint32_t cap = k->cap, rest = (uint32_t)(rows % cap);
             if (rest + item->rows <= cap) { /* they run together */
                 rows -= rest;
                 *with = rest;
@@ -103,7 +103,7 @@ static uint32_t company(const struct batcher *b, const struct batch_bucket *k, u
     if (batcher__single(b, k))
         return rows;
     double more = arrival_rate_at(&k->offered, (double)b->now_ns, b->busy_span_ns) * start_ns;
-    return (uint32_t)MIN_OF(rows + more, (double)b->policy.max_rows);
+    return (uint32_t)MIN_OF(rows + more, (double)MAX_OF(k->cap, rows));
 }
 
 /* Share of the instances that levels more urgent than the item's take, now and as long as they keep coming. */
@@ -111,7 +111,7 @@ static double overtaken_share(const struct batcher *b, const struct batch_bucket
 {
     if (b->policy.preserve_ordering)
         return 0;
-    double rows_per_ns = 0, cap = batcher__single(b, k) ? 1 : b->policy.max_rows;
+    double rows_per_ns = 0, cap = batcher__single(b, k) ? 1 : k->cap;
     for (uint32_t level = 1; level < item->level; level++)
         rows_per_ns += arrival_rate_at(&b->level_rate[level], (double)b->now_ns, b->busy_span_ns);
     return rows_per_ns * latency_ns(&k->latency, (uint32_t)cap) / cap / batcher__lanes(b);

@@ -115,6 +115,26 @@ static void test_overload_variants(void **state)
     assert_true(r.goodput >= 0.9 / work && r.p99_ms <= 150);
 }
 
+/* Batches don't pay: 1 ms a row alone, a fifth more for each doubling, so that a full batch of 32 takes 64 ms. One by one 1000 rows/s are
+ * served; what fits into that within the deadline isn't refused for the time that a full batch would take, and overload costs nothing. */
+static void test_batches_that_do_not_pay(void **state)
+{
+    (void)state;
+    static const double load[] = {0.6, 0.8, 3};
+    for (size_t i = 0; i < COUNT_OF(load); i++) {
+        struct sim_config c = model();
+        c.base_us[0] = 0;
+        c.row_us[0] = 1000;
+        c.dearer = 0.2;
+        c.deadline_ms = 50;
+        c.rate_per_s = load[i] * 1000;
+        struct sim_result r = sim_go(c);
+        report("batches don't pay", 50, &r);
+        assert_true(r.goodput >= 0.95 * MIN_OF(load[i], 1.0) * 1000);
+        assert_true(r.p99_ms <= 50 && r.late <= 0.005 * (double)r.served);
+    }
+}
+
 /* Deadlines too short for a full batch after a full batch: the best that any fixed batch size reaches, found by brute force. */
 static void test_tight_deadlines(void **state)
 {
@@ -216,6 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_overload),
         cmocka_unit_test(test_overload_variants),
+        cmocka_unit_test(test_batches_that_do_not_pay),
         cmocka_unit_test(test_tight_deadlines),
         cmocka_unit_test(test_no_avoidable_lateness),
         cmocka_unit_test(test_priorities),

@@ -3,6 +3,8 @@
 #include "api/api_priv.h"
 #include "base/status.h"
 #include "edge/guard_gate.h"
+#include "edge/limit_gate.h"
+#include "os/clock.h"
 #include "wire/json.h"
 
 /* Behind what the engines rendered, from `from` on. */
@@ -64,6 +66,20 @@ void api__admin_status(struct api *a, struct http_request *r, struct api_call *c
         buf_append_c(&out, ',');
         a->o.status(a->o.ctx, &out);
     }
+    buf_append_c(&out, '}');
+    api__reply_json(r, 200, &out);
+}
+
+void api__admin_limits(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct buf out;
+    (void)call;
+    buf_init(&out);
+    buf_append_c(&out, '{');
+    if (a->o.limits)
+        limit_gate_render(a->o.limits, os_monotonic_ns(), &out);
+    else
+        buf_append_z(&out, "\"rules\":0,\"models\":[]");
     buf_append_c(&out, '}');
     api__reply_json(r, 200, &out);
 }

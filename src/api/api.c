@@ -55,6 +55,7 @@ static const route_handler handlers[ROUTE_COUNT] = {
     [ROUTE_ADMIN_GUARD_RECORD] = api__admin_guard,
     [ROUTE_ADMIN_GUARD_STOP] = api__admin_guard,
     [ROUTE_ADMIN_GUARD_SAVE] = api__admin_guard,
+    [ROUTE_ADMIN_LIMITS] = api__admin_limits,
     [ROUTE_GRPC_LIVE] = api__grpc_unary,
     [ROUTE_GRPC_READY] = api__grpc_unary,
     [ROUTE_GRPC_MODEL_READY] = api__grpc_unary,
@@ -78,7 +79,7 @@ static const route_handler handlers[ROUTE_COUNT] = {
 #define PROMPT_BODY_BYTES (32u << 20)
 
 /* Large bodies give way to the I/O threads; prompts do not: a first token waits for them. */
-#define DECODE_NICE 5
+#define DECODE_NICE       5
 #define NS_PER_S          1000000000u
 #define RETRY_AFTER_MAX_S 60u
 

@@ -20,6 +20,7 @@ struct access_log;
 struct edge;
 struct quota_gate;
 struct guard_gate;
+struct limit_gate;
 struct network; /* net/address.h */
 struct api;
 
@@ -40,6 +41,7 @@ struct api_options {
     struct gateway *gateway;   /* sends requests on; NULL: all are answered here */
     struct quota_gate *quota;  /* NULL: none */
     struct guard_gate *guard;  /* what may come in and go out; NULL: anything */
+    struct limit_gate *limits; /* of overload; NULL: none */
     struct access_log *audit;  /* admin actions and refusals; NULL: not written */
     const char *const *open;   /* [n_open] names of routes that ask for nothing */
     size_t n_open;

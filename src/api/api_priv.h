@@ -142,6 +142,7 @@ void api__admin_reload(struct api *a, struct http_request *r, struct api_call *c
 void api__admin_status(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_log_level(struct api *a, struct http_request *r, struct api_call *call);
 void api__admin_guard(struct api *a, struct http_request *r, struct api_call *call);
+void api__admin_limits(struct api *a, struct http_request *r, struct api_call *call);
 
 /* The largest body that our own handler of a route takes, within the listener's limit. */
 uint64_t api__body_limit(const struct http_request *r, enum route_id id);
@@ -194,6 +195,9 @@ void api__add_headers(struct http_request *r, const struct http_header *headers,
 /* Add CORS headers; true: it is a preflight, to be answered by api__preflight alone. */
 bool api__cors(struct api *a, struct http_request *r);
 void api__preflight(struct api *a, struct http_request *r);
+
+/* admission.c. Whose share of a queue it takes: a hash of the caller's tenant; 0: nobody's. */
+uint64_t api__tenant_of(const struct api_call *call);
 
 /* Quotas (quota.c). Begin: when the route is known; takes the request's share at once where the model is known, too. Charge: rows and tokens
  * that the request is about to take, as soon as they are known; any thread, while it works on the request. EXHAUSTED: 429, with

@@ -1,4 +1,5 @@
 /* generate.c: one generation's life on its I/O thread, and the worker's part of it. See generate_priv.h. */
+#include "api/admission_priv.h"
 #include "api/generate_priv.h"
 #include "api/guard.h"
 #include "api/openai_priv.h"
@@ -14,6 +15,8 @@
 #include "wire/sse.h"
 
 #define NS_PER_MS 1000000u
+/* Priorities of one class of importance, in the engine's numbers. */
+#define CLASS_STEP 1000000
 /* What a reader that is too slow may leave unread here before its stream is given up. */
 #define BACKLOG_BYTES_MAX (1u << 20)
 
@@ -38,6 +41,13 @@ static const char *field_of(struct gen_call *c, const struct error *err)
     return word && yyjson_obj_get(c->fields, word) ? word : NULL;
 }
 
+/* The engine's order: by class of importance first, where there are such, then by what the request says. */
+static int priority_of(const struct gen_call *c)
+{
+    int own = MIN_OF(c->priority, CLASS_STEP - 1);
+    return c->admission ? own + CLASS_STEP * (int)c->admission->class : c->priority;
+}
+
 static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *err)
 {
     struct token_request req = {.prompt = p->tokens,
@@ -47,7 +57,7 @@ static int submit_one(struct gen_call *c, struct gen_prompt *p, struct error *er
                                 .adapter = c->adapter,
                                 .cache_salt = c->cache_salt,
                                 .tenant = c->call->who ? str_of(c->call->who->tenant) : (struct str){0},
-                                .priority = c->priority,
+                                .priority = priority_of(c),
                                 .deadline_ns = c->deadline_ns,
                                 .embed = c->embed,
                                 .on_event = generate__on_event,
@@ -166,22 +176,57 @@ int generate__parse_body(struct gen_call *c, struct error *err)
     return rc;
 }
 
-int generate__find(struct gen_call *c, struct str model, struct str version, struct error *err)
+/* By name, or the model whose adapter has that name. */
+static int find_named(struct gen_call *c, struct str model, struct str version, struct model_version **v, struct error *err)
 {
-    struct model_version *v;
     int rc = str_is_model_name(model) ? api__authorise_model(c->api, c->call, model, err)
                                       : error_set(err, STATUS_NOT_FOUND, "there is no model \"%.*s\"", STR_ARG(model));
     if (rc == 0)
-        rc = registry_find(c->api->o.registry, model, version, &v, err);
+        rc = registry_find(c->api->o.registry, model, version, v, err);
     if (rc == STATUS_NOT_FOUND && str_is_model_name(model) && c->call->verdict != EDGE_HIDDEN_MODEL &&
-        (v = openai__find_adapter(c->api, model)) != NULL) {
+        (*v = openai__find_adapter(c->api, model)) != NULL) {
         c->adapter = model;
         rc = 0;
     }
-    if (rc < 0)
+    return rc;
+}
+
+/* Leave to run on *v, or on the first of those that may stand in for it and has room; *v is then that one. */
+static int admit(struct gen_call *c, struct str model, int rc, struct model_version **v, struct error *err)
+{
+    if (c->protocol->only_prepare || !(c->admission = api__admission_new(c->api, &c->arena, model)))
+        return rc;
+    if (rc == 0) {
+        c->admission->model = model_version_model(*v); /* of an adapter: its base */
+        rc = api__admit(c->request, c->call, c->admission, *v, 0, err);
+    }
+    while (rc < 0 && api__admission_may_degrade(c->request, c->call, c->admission, rc, err)) {
+        if (*v)
+            model_version_unref(*v);
+        *v = api__admission_next(c->api, c->admission, true, c->embed);
+        if (!*v) {
+            *err = c->admission->first;
+            c->request->retry_after_s = c->admission->retry_after_s;
+            return c->admission->status;
+        }
+        c->adapter = (struct str){0};
+        rc = api__admit(c->request, c->call, c->admission, *v, 0, err);
+    }
+    return rc;
+}
+
+int generate__find(struct gen_call *c, struct str model, struct str version, struct error *err)
+{
+    struct model_version *v = NULL;
+    int rc = find_named(c, model, version, &v, err);
+    if (rc == 0 || rc == STATUS_UNAVAILABLE)
+        rc = admit(c, model, rc, &v, err);
+    if (rc < 0) {
+        model_version_unref(v);
         return generate__fault(c, rc, "model", rc == STATUS_NOT_FOUND ? "model_not_found" : NULL);
+    }
     c->version = v;
-    c->model = model;
+    c->model = c->admission && c->admission->fallback ? str_of(c->admission->fallback) : model;
     bool token = model_version_contract(v)->face == ENGINE_TOKEN, embeds = model_version_contract(v)->embedding_dims > 0;
     if (token && (c->protocol->only_prepare || embeds == c->embed))
         return generate__guard_body(c, err);
@@ -310,6 +355,16 @@ static void tick(struct loop_timer *t)
     loop_timer_start(c->request->loop, t, due);
 }
 
+/* A language model is judged by the time to its first token: how long the whole takes is for the request to say. */
+static void end_admission(struct gen_call *c, int status)
+{
+    uint64_t tokens = 0, first = c->times.first_ns ? c->times.first_ns : loop_now_ns(c->request->loop);
+    for (size_t i = 0; i < c->n_prompts; i++)
+        tokens += c->prompts[i].n_tokens;
+    bool answered = status == STATUS_OK && first > c->admission->since_ns;
+    api__admission_end(c->api, c->admission, status, answered ? first - c->admission->since_ns : 0, 0, tokens);
+}
+
 static void record(struct gen_call *c, int status)
 {
     struct infer_times t = {.received_ns = c->request->received_ns,
@@ -318,6 +373,8 @@ static void record(struct gen_call *c, int status)
                             .output_ns = loop_now_ns(c->request->loop),
                             .encoded_ns = loop_update_now(c->request->loop)};
     c->call->status = status;
+    if (c->admission)
+        end_admission(c, status);
     if (c->version)
         model_version_record(c->version, route_is_generate(c->call->match.id) ? MODEL_PROTOCOL_HTTP : MODEL_PROTOCOL_OPENAI,
                              status, &t);
@@ -473,6 +530,8 @@ static void on_prepared(struct loop_task *t)
         c->request->log_model = model_version_model(c->version);
         c->request->log_version = model_version_version(c->version);
     }
+    if (c->rc == 0 && c->admission && c->admission->fallback)
+        api__admission_tell(c->request, c->api, c->admission, true);
     if ((c->failed || atomic_load(&c->cancelled)) && c->n_submitted)
         generate__cancel_ids(c);
     cancel_refused(c);

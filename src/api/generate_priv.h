@@ -27,6 +27,7 @@
 #define GENERATE_BEGIN_NS     5000000000ull
 #define GENERATE_KEEPALIVE_NS 1000000000ull
 
+struct admission; /* admission_priv.h */
 struct gen_call;
 struct gen_guard;
 struct gen_prompt;
@@ -96,7 +97,8 @@ struct gen_call {
 
     /* set by prepare */
     struct model_version *version;
-    struct str model; /* as the client named it */
+    struct str model;            /* as the client named it */
+    struct admission *admission; /* admission_priv.h; NULL: the server has no rules of overload, or it runs nothing */
     struct str adapter, cache_salt;
     int priority;
     bool embed;

@@ -12,6 +12,7 @@
  * cancelled, work that the pool is at is dropped when it comes back. A body whose deadline (by header) passes while it waits is answered
  * on time. */
 #include "api/guard.h"
+#include "api/admission_priv.h"
 #include "api/infer_priv.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -47,8 +48,22 @@ static struct arena take_own_arena(struct infer_call *c)
     return own;
 }
 
+static bool try_another(struct infer_call *c, int status, const struct error *err);
+static void on_done(struct infer *inf);
+
 static void fail(struct infer_call *c, int status, const struct error *err)
 {
+    struct error first;
+    if (c->admission) {
+        if (try_another(c, status, err))
+            return;
+        if (c->admission->why) { /* what stood in the way first is the answer */
+            first = c->admission->first;
+            status = c->admission->status;
+            c->request->retry_after_s = c->admission->retry_after_s;
+            err = &first;
+        }
+    }
     struct arena own = take_own_arena(c);
     uint32_t retry_s = api__retry_after_s(status, c->version);
     if (c->version)
@@ -102,6 +117,63 @@ static bool give_to_pool(struct infer_call *c, void (*run)(struct work *w), enum
     return true;
 }
 
+/* ---- limits, breakers and stand-ins ---- */
+
+/* The attempt is over. What it took can be measured where it ran: a cached answer says nothing. */
+static void end_admission(struct infer_call *c, int status, bool answered)
+{
+    const struct infer_times *t = &c->inf.times;
+    uint64_t now = t->output_ns ? t->output_ns : loop_now_ns(c->request->loop);
+    bool ran = t->batched_ns && t->queued_ns && now > t->batched_ns;
+    struct admission *m = c->admission;
+    api__admission_end(c->call->api, m, status, ran ? now - t->queued_ns : 0, ran ? now - t->batched_ns : 0,
+                       MAX_OF(c->inf.batch_rows, 1u));
+    if (answered)
+        api__admission_tell(c->request, c->call->api, m, c->call->infer == c);
+}
+
+static void start(struct infer_call *c, int rc, struct error *err);
+
+/* From the beginning, with the model that `v` is; its reference is taken over. */
+static void again(struct infer_call *c, struct model_version *v)
+{
+    struct infer_times times = {.received_ns = c->received_ns};
+    struct error err = {0};
+    struct arena own = take_own_arena(c);
+    infer_json_release(&c->in);
+    infer_release(&c->inf);
+    arena_release(&own);
+    model_version_unref(c->version);
+    c->version = v;
+    c->output_index = NULL;
+    c->in = (struct infer_json){0};
+    infer_init(&c->inf);
+    c->inf.request_id = c->request->request_id.p;
+    c->inf.deadline_ns = c->deadline_ns;
+    c->inf.times = times;
+    c->inf.done = on_done;
+    start(c, 0, &err);
+}
+
+/* The attempt failed. True: another is under way. */
+static bool try_another(struct infer_call *c, int status, const struct error *err)
+{
+    struct admission *m = c->admission;
+    struct api *a = c->call->api;
+    end_admission(c, status, false);
+    m->model = c->model;
+    if (c->request->gone || !api__admission_may_degrade(c->request, c->call, m, status, err))
+        return false;
+    if (c->version && api__admission_may_use_cache(a, m)) {
+        again(c, model_version_ref(c->version));
+        return true;
+    }
+    struct model_version *v = api__admission_next(a, m, false, false);
+    if (v)
+        again(c, v);
+    return v != NULL;
+}
+
 /* ---- the way out, on the I/O thread ---- */
 
 /* The reply is encoded, or can't be. */
@@ -112,6 +184,8 @@ static void finish_encoded(struct infer_call *c, int rc, const struct error *err
         return;
     }
     c->inf.times.encoded_ns = loop_update_now(c->request->loop);
+    if (c->admission)
+        end_admission(c, STATUS_OK, true);
     model_version_record(c->version, c->protocol->label, STATUS_OK, &c->inf.times);
     struct arena own = take_own_arena(c);
     if (c->flagged && c->call->infer == c)
@@ -186,12 +260,32 @@ static void on_done(struct infer *inf)
 /* Its rows, against the caller's quotas. */
 static int charge(struct infer_call *c, struct error *err)
 {
-    if (!c->call->quota)
+    if (!c->call->quota || (c->admission && c->admission->charged))
         return 0;
+    if (c->admission)
+        c->admission->charged = true; /* once, whichever model answers */
     const struct tensor *t = c->inf.n_inputs ? &c->inf.inputs[0] : NULL;
     bool batched = model_version_max_batch(c->version) > 0 && t && t->shape.rank > 0 && t->shape.dim[0] > 0;
     return api__quota_charge(c->request, c->call, model_version_model(c->version), batched ? (uint64_t)t->shape.dim[0] : 1, 0,
                              err);
+}
+
+/* Before it is queued, if not before it was decoded. From the cache alone: what is there needs no leave. */
+static int admit(struct infer_call *c, struct error *err)
+{
+    struct admission *m = c->admission;
+    if (!m || m->admitted || m->from_cache)
+        return 0;
+    return api__admit(c->request, c->call, m, c->version, c->in.priority, err);
+}
+
+static int enter_queue(struct infer_call *c, struct error *err)
+{
+    const struct admission *m = c->admission;
+    c->where = INFER_SUBMITTED;
+    if (m && m->from_cache)
+        return infer_answer_cached(&c->inf, err);
+    return infer_submit(&c->inf, api__turn_wakes(c->turn, c->inf.times.decoded_ns), err);
 }
 
 static void submit(struct infer_call *c, int rc, struct error *err)
@@ -199,11 +293,11 @@ static void submit(struct infer_call *c, int rc, struct error *err)
     struct http_request *r = c->request;
     c->inf.times.decoded_ns = loop_update_now(r->loop);
     if (rc == 0)
+        rc = admit(c, err);
+    if (rc == 0)
         rc = charge(c, err);
-    if (rc == 0) {
-        c->where = INFER_SUBMITTED;
-        rc = infer_submit(&c->inf, api__turn_wakes(c->turn, c->inf.times.decoded_ns), err);
-    }
+    if (rc == 0)
+        rc = enter_queue(c, err);
     if (rc < 0) {
         c->where = INFER_HERE;
         fail(c, rc, err);
@@ -249,14 +343,16 @@ static void on_gone(struct http_request *r)
     api__infer_cancel(call->infer);
 }
 
-static void start(struct infer_call *c)
+static void start(struct infer_call *c, int rc, struct error *err)
 {
     struct http_request *r = c->request;
-    struct error err = {0};
     c->turn = api__turn(r->loop);
-    if (!c->turn) {
-        int rc = error_set(&err, STATUS_NOMEM, "out of memory for this request; try again later");
-        fail(c, rc, &err);
+    if (!c->turn)
+        rc = error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
+    if (rc == 0 && c->admission && c->version && api__admission_is_early(c->call->api))
+        rc = admit(c, err);
+    if (rc < 0) {
+        fail(c, rc, err);
         return;
     }
     c->inf.waker = &c->turn->waker;
@@ -266,13 +362,15 @@ static void start(struct infer_call *c)
             loop_timer_start(r->loop, &c->deadline, c->deadline_ns);
         return;
     }
-    int rc = decode(c, &err);
-    submit(c, rc, &err);
+    rc = decode(c, err);
+    submit(c, rc, err);
 }
 
-void api__infer_start(struct infer_call *c)
+void api__infer_start(struct infer_call *c, int rc, const struct error *why)
 {
     struct http_request *r = c->request;
+    struct error err = rc < 0 ? *why : (struct error){0};
+    c->admission = api__admission_new(c->call->api, c->arena, c->model);
     infer_init(&c->inf);
     c->inf.request_id = r->request_id.p;
     c->inf.done = on_done;
@@ -281,5 +379,5 @@ void api__infer_start(struct infer_call *c)
     if (c->call->infer == c)
         r->on_gone = on_gone;
     atomic_fetch_add_explicit(&c->call->api->in_flight, 1, memory_order_relaxed);
-    start(c);
+    start(c, rc, &err);
 }

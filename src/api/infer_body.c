@@ -192,13 +192,14 @@ void api__infer(struct api *a, struct http_request *r, struct api_call *call)
 {
     struct error err = {0};
     uint64_t deadline_ns;
-    struct model_version *v = api__find(a, r, call);
-    if (!v)
-        return;
+    struct model_version *v = NULL;
+    int found = registry_find(a->o.registry, call->match.model, call->match.version, &v, &err), rc = found;
     struct http_infer *h = ARENA_NEW(r->arena, struct http_infer);
-    int rc = h ? api__header_deadline(r, r->received_ns, &deadline_ns, &err) : no_memory(&err);
+    if (rc == 0 || (rc == STATUS_UNAVAILABLE && a->o.limits)) /* another may answer */
+        rc = h ? api__header_deadline(r, r->received_ns, &deadline_ns, &err) : no_memory(&err);
     if (rc < 0) {
-        model_version_record(v, MODEL_PROTOCOL_HTTP, rc, &call->times);
+        if (v)
+            model_version_record(v, MODEL_PROTOCOL_HTTP, rc, &call->times);
         model_version_unref(v);
         call->status = rc;
         api__reply_error(r, rc, &err);
@@ -209,9 +210,11 @@ void api__infer(struct api *a, struct http_request *r, struct api_call *call)
     h->base.call = call;
     h->base.arena = r->arena;
     h->base.version = v;
+    h->base.model = call->match.model;
     h->base.received_ns = r->received_ns;
     h->base.deadline_ns = deadline_ns;
     call->infer = &h->base;
-    r->log_version = model_version_version(v);
-    api__infer_start(&h->base);
+    if (v)
+        r->log_version = model_version_version(v);
+    api__infer_start(&h->base, found, &err);
 }

@@ -14,12 +14,14 @@
 #define INFER_LONG_OUTPUT_BYTES (32u << 10)  /* tensors to be written as JSON (three times as much text), or compressed */
 #define INFER_LONG_BODY_BYTES   (4u << 20)   /* any body: strings in it are checked one by one */
 
+struct admission; /* admission_priv.h */
 struct infer_call;
 
 /* A protocol's part. A call is in one thread at a time. */
 struct infer_protocol {
     enum model_protocol label;
-    /* Bytes -> c->in, c->version and inf (api__infer_bind). I/O or pool thread. On error c holds what was decoded so far. */
+    /* Bytes -> c->in, c->version and inf (api__infer_bind). I/O or pool thread. On error c holds what was decoded so far. Called once more
+     * for each model that is to answer in place of the one asked for, with c->version set to it. */
     int (*decode)(struct infer_call *c, struct error *err);
     bool (*decode_is_long)(const struct infer_call *c);
     /* inf's outputs -> the protocol's own slices. I/O or pool thread. On error it holds nothing. */
@@ -43,6 +45,7 @@ struct infer_call {
         *version; /* own reference: the reply needs contract and names, and the engine's bytes, to the end. Before
                                       the start, or by decode */
     uint64_t received_ns, deadline_ns; /* the latter SCHED_NEVER: none */
+    struct str model;                  /* as asked for, once it is known */
 
     struct infer inf;
     struct infer_json in;
@@ -52,6 +55,7 @@ struct infer_call {
 
     /* infer.c's own */
     enum infer_where where;
+    struct admission *admission; /* admission_priv.h; NULL: the server has no rules of overload */
     struct loop_task task;
     struct api_turn *turn; /* of the request's loop */
     struct work work;
@@ -64,8 +68,8 @@ struct infer_call {
     struct error work_error;
 };
 
-/* Run the call to its reply or fail, now or later. When it is its request's only one, call->infer points to it. I/O thread. */
-void api__infer_start(struct infer_call *c);
+/* Run the call to its reply or fail, now or later. `rc` < 0: its model isn't ready, as `err` says, but another may answer. When it is its request's only one, call->infer points to it. I/O thread. */
+void api__infer_start(struct infer_call *c, int rc, const struct error *err);
 /* The client doesn't want it any more; reply or fail follows all the same, perhaps before this returns. I/O thread. */
 void api__infer_cancel(struct infer_call *c);
 

@@ -10,6 +10,7 @@
  * triton_grpc_error: true, it ends the stream with its status instead. */
 #include <stdlib.h>
 
+#include "api/admission_priv.h"
 #include "api/infer_priv.h"
 #include "api/kserve_grpc_priv.h"
 #include "base/check.h"
@@ -66,7 +67,9 @@ static int decode(struct infer_call *c, struct error *err)
     struct infer_proto m = {0};
     struct slice message = q->message.data;
     int rc = 0;
-    if (q->message.compressed) {
+    if (q->plain.p) { /* a stand-in decodes it again */
+        message = q->plain;
+    } else if (q->message.compressed) {
         rc = grpc_inflate(q->g->coding, message, q->g->limit_bytes, c->request->max_inflate_ratio, &q->plain, err);
         message = q->plain;
         if (rc == 0 && !c->request->on_body) /* a stream's are bounded in number */
@@ -79,6 +82,8 @@ static int decode(struct infer_call *c, struct error *err)
     if (rc == 0)
         rc = authorise(q, &m, err);
     if (rc == 0)
+        c->model = m.model_name;
+    if (rc == 0 && !c->version)
         rc = registry_find(q->g->api->o.registry, m.model_name, m.model_version, &c->version, err);
     return rc ? rc : api__infer_bind(c, err);
 }
@@ -144,7 +149,11 @@ static int compress(struct grpc_infer *q, struct error *err)
 static int encode_message(struct infer_call *c, bool in_stream, struct error *err)
 {
     struct grpc_infer *q = grpc_infer_of(c);
-    struct infer_param last = {.key = STR("triton_final_response"), .kind = INFER_PARAM_BOOL, .b = true};
+    const struct admission *m = c->admission;
+    struct infer_param params[2] = {{.key = STR("triton_final_response"), .kind = INFER_PARAM_BOOL, .b = true},
+                                    {.key = STR("x-inferd-degraded"), .kind = INFER_PARAM_STRING}};
+    if (m && m->why) /* each message of a stream says so itself; a unary answer does in its metadata */
+        params[1].s = str_of(m->text);
     size_t n = api__infer_outputs(c), front = GRPC_PREFIX_BYTES + (in_stream ? WRAP_BYTES : 0), bytes;
     const struct tensor **outputs = arena_array(c->arena, n, sizeof *outputs);
     struct tensor *tops = arena_array(c->arena, n, sizeof *tops);
@@ -156,8 +165,8 @@ static int encode_message(struct infer_call *c, bool in_stream, struct error *er
         .model_name = model_version_model(c->version),
         .model_version = model_version_version(c->version),
         .id = c->in.id,
-        .params = &last,
-        .n_params = in_stream,
+        .params = params,
+        .n_params = in_stream ? 1 + (params[1].s.n > 0) : 0,
         .outputs = outputs,
         .n_outputs = n,
         .copy_bytes = in_stream ? SIZE_MAX : INFER_PROTO_COPY_BYTES,
@@ -251,7 +260,7 @@ void api__grpc_infer(struct api *a, struct http_request *r, struct api_call *cal
     q->base.received_ns = r->received_ns;
     q->base.deadline_ns = call->grpc->deadline_ns;
     call->infer = &q->base;
-    api__infer_start(&q->base);
+    api__infer_start(&q->base, 0, NULL);
 }
 
 /* ---- ModelStreamInfer ---- */
@@ -438,7 +447,7 @@ static int on_message(struct grpc_stream *s, struct grpc_message *m, struct erro
     is->n_calls++;
     is->n_packed += m->compressed;
     api__grpc_stream_hold(s, sc->message_bytes);
-    api__infer_start(&sc->q.base);
+    api__infer_start(&sc->q.base, 0, NULL);
     return 0;
 }
 

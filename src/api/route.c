@@ -62,6 +62,7 @@ static const struct route routes[] = {
     {ROUTE_ADMIN_GUARD_RECORD, API_ADMIN, HTTP_POST, {"admin", "guard", "{m}", "record"}},
     {ROUTE_ADMIN_GUARD_STOP, API_ADMIN, HTTP_POST, {"admin", "guard", "{m}", "stop"}},
     {ROUTE_ADMIN_GUARD_SAVE, API_ADMIN, HTTP_POST, {"admin", "guard", "{m}", "save"}},
+    {ROUTE_ADMIN_LIMITS, API_ADMIN, HTTP_GET, {"admin", "limits"}},
 
     {ROUTE_GRPC_INFER, API_GRPC, HTTP_POST, {OIP, "ModelInfer"}},
     {ROUTE_GRPC_STREAM_INFER, API_GRPC, HTTP_POST, {OIP, "ModelStreamInfer"}},
@@ -116,6 +117,7 @@ static const char *const names[ROUTE_COUNT] = {
     [ROUTE_ADMIN_GUARD_RECORD] = "admin_guard_record",
     [ROUTE_ADMIN_GUARD_STOP] = "admin_guard_stop",
     [ROUTE_ADMIN_GUARD_SAVE] = "admin_guard_save",
+    [ROUTE_ADMIN_LIMITS] = "admin_limits",
     [ROUTE_GRPC_NONE] = "grpc_none",
     [ROUTE_GRPC_LIVE] = "grpc_server_live",
     [ROUTE_GRPC_READY] = "grpc_server_ready",
@@ -171,6 +173,7 @@ static const struct edge_need needs[ROUTE_COUNT] = {
     [ROUTE_ADMIN_GUARD_RECORD] = {.scope = EDGE_ADMIN},
     [ROUTE_ADMIN_GUARD_STOP] = {.scope = EDGE_ADMIN},
     [ROUTE_ADMIN_GUARD_SAVE] = {.scope = EDGE_ADMIN},
+    [ROUTE_ADMIN_LIMITS] = {.scope = EDGE_ADMIN, .every_model = true},
     [ROUTE_GRPC_NONE] = {.open = true},
     [ROUTE_GRPC_LIVE] = {.scope = EDGE_READ},
     [ROUTE_GRPC_READY] = {.scope = EDGE_READ},

@@ -50,6 +50,7 @@ enum route_id {
     ROUTE_ADMIN_GUARD_RECORD,
     ROUTE_ADMIN_GUARD_STOP,
     ROUTE_ADMIN_GUARD_SAVE,
+    ROUTE_ADMIN_LIMITS,
 
     ROUTE_GRPC_NONE, /* a gRPC call of no method that there is */
     ROUTE_GRPC_LIVE,

@@ -7,6 +7,7 @@
 #include "edge/jwt.h"
 #include "edge/keys.h"
 #include "edge/guard.h"
+#include "edge/limit_policy.h"
 #include "edge/quota.h"
 #include "net/tls.h"
 #include "os/file.h"
@@ -76,6 +77,20 @@ static int check_guard(const char *path, struct error *err)
     return rc < 0 ? error_prefix(err, "guard.file") : 0;
 }
 
+static int check_overload(const char *path, struct error *err)
+{
+    struct limit_policy p;
+    struct arena arena;
+    struct buf text;
+    arena_init(&arena, 4096, 16 << 20);
+    int rc = read_text(path, POLICY_BYTES, &text, err);
+    if (rc == 0)
+        rc = limit_policy_parse(buf_str(&text), path, &arena, &p, err);
+    buf_release(&text);
+    arena_release(&arena);
+    return rc < 0 ? error_prefix(err, "overload.file") : 0;
+}
+
 void cli_tls_options(const struct config *c, struct tls_options *out)
 {
     *out = (struct tls_options){
@@ -129,6 +144,8 @@ int cli_edge_check(const struct config *c, struct logger *log, struct error *err
         rc = check_quotas(c->quota.file, err);
     if (rc == 0 && c->guard.file[0])
         rc = check_guard(c->guard.file, err);
+    if (rc == 0 && c->overload.file[0])
+        rc = check_overload(c->overload.file, err);
     if (rc == 0 && c->tls.certificates.n)
         rc = check_certificates(c, log, err);
     return rc;

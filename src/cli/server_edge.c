@@ -74,7 +74,8 @@ void server__tick_edge(struct server *s, uint64_t now_ns)
 
 int server__reload_edge(struct server *s, struct error *err)
 {
-    return s->first_config->auth.keys_file[0] ? read_keys(s, err) : 0;
+    int rc = s->first_config->auth.keys_file[0] ? read_keys(s, err) : 0;
+    return rc ? rc : server__reload_overload(s, err);
 }
 
 /* ---- start ---- */
@@ -168,6 +169,8 @@ int server__start_edge(struct server *s, struct error *err)
         rc = server__start_quota(s, err);
     if (rc == 0)
         rc = server__start_guard(s, err);
+    if (rc == 0)
+        rc = server__start_overload(s, err);
     if (rc == 0 && o.keys) {
         file_changed(s);
         rc = read_keys(s, err);

@@ -16,6 +16,7 @@
 struct edge;
 struct gateway;
 struct guard_gate;
+struct limit_gate;
 
 struct server {
     struct server_options o;
@@ -34,8 +35,9 @@ struct server {
     struct network *proxies;      /* [first_config->proxy.trusted.n] */
     struct quota_gate *quota;     /* NULL: no quotas */
     uint64_t quota_next_ns;
-    struct guard_gate *guard; /* what may come in and go out; empty without guard.file */
-    struct tls_context *tls; /* NULL: no listener speaks TLS */
+    struct guard_gate *guard;  /* what may come in and go out; empty without guard.file */
+    struct limit_gate *limits; /* NULL: no rules of overload */
+    struct tls_context *tls;   /* NULL: no listener speaks TLS */
     struct edge_watch {
         uint64_t next_ns, size_bytes, mtime_ns, inode; /* of the key file as it was last read */
         bool failing;                                  /* told the log already */
@@ -86,6 +88,14 @@ void server__stop_jwks(struct server *s);
 int server__start_quota(struct server *s, struct error *err) MUST_CHECK;
 void server__tick_quota(struct server *s, uint64_t now_ns);
 void server__stop_quota(struct server *s);
+/* Is there a model of this name in one of the repositories? Reads the folders. */
+bool cli_repository_holds(const struct config *c, struct str model);
+
+/* server_overload.c: overload.file. Start and reload: the rules must be right, and the models that they name must be there; at a reload those
+ * before stay in force otherwise. */
+int server__start_overload(struct server *s, struct error *err) MUST_CHECK;
+int server__reload_overload(struct server *s, struct error *err) MUST_CHECK;
+void server__stop_overload(struct server *s);
 
 /* server_guard.c: input and output policies. Reload: read them from `path`, "": none; a mistake changes nothing. */
 int server__start_guard(struct server *s, struct error *err) MUST_CHECK;

@@ -120,12 +120,18 @@ static bool holds(const char *root, struct str model)
     return found;
 }
 
+bool cli_repository_holds(const struct config *c, struct str model)
+{
+    bool found = false;
+    for (size_t i = 0; !found && i < c->repository.paths.n; i++)
+        found = holds(c->repository.paths.v[i], model);
+    return found;
+}
+
 static void look_up(void *ctx, const char *policy, struct str model)
 {
     struct lookup *l = ctx;
-    bool found = false;
-    for (size_t i = 0; !found && i < l->config->repository.paths.n; i++)
-        found = holds(l->config->repository.paths.v[i], model);
+    bool found = cli_repository_holds(l->config, model);
     if (!found && l->rc == 0)
         l->rc = error_set(l->err, STATUS_INVALID, "the policy \"%s\" names the model \"%.*s\", which is not in the repository",
                           policy, STR_ARG(model));

@@ -225,6 +225,7 @@ static int start_api(struct server *s, struct error *err)
         .gateway = s->gateway,
         .quota = s->quota,
         .guard = s->guard,
+        .limits = s->limits,
         .proxies = s->proxies,
         .n_proxies = s->first_config->proxy.trusted.n,
         .origins = s->first_config->cors.origins.v,
@@ -421,6 +422,7 @@ void server__release(struct server *s)
     server__stop_jwks(s);
     server__stop_quota(s);
     server__stop_guard(s);
+    server__stop_overload(s);
     edge_destroy(s->edge);
     free(s->jwt_rules);
     free(s->proxies);

@@ -113,6 +113,9 @@ struct config {
         const char *file; /* "": none */
     } quota, guard;
     struct {
+        const char *file; /* "": none */
+    } overload;
+    struct {
         struct config_list trusted;
         bool protocol;
     } proxy;

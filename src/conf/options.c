@@ -151,6 +151,7 @@ static const struct option auth_rows[] = {
     LIST("auth.open", auth.open, "live,ready,grpc_server_live,grpc_server_ready,grpc_health_check,grpc_health_watch", 64, FIXED, NULL, NULL, "Routes that ask for no credentials, by the names of docs/guide/security.md."),
     STRING("quota.file", quota.file, "", FIXED, "YAML file of quota policies, see docs/guide/security.md. Empty: no quotas."),
     STRING("guard.file", guard.file, "", LIVE, "YAML file of input and output policies, see docs/guide/guards.md; read again at a reload. Empty: none."),
+    STRING("overload.file", overload.file, "", FIXED, "YAML file of classes, limits, circuit breakers and fallbacks, see docs/guide/overload.md; read again at a reload. Empty: none."),
     STRING("audit.file", audit.file, "", FIXED, "One JSON line per admin action and refused request, reopened on SIGUSR1. Empty: audit.log in state_dir; off: none."),
 };
 

@@ -182,6 +182,26 @@ static int enqueue(struct model_version *v, struct infer *inf, uint64_t now, str
     return 0;
 }
 
+static void finish_from_cache(struct model_version *v, struct infer *inf)
+{
+    atomic_fetch_add_explicit(&v->pending, 1, memory_order_relaxed);
+    inf->status = STATUS_OK;
+    infer_finish(inf);
+}
+
+int infer_answer_cached(struct infer *inf, struct error *err)
+{
+    struct model_version *v = inf->version;
+    int rc = contract_check(&v->contract, inf, err);
+    if (rc)
+        return rc;
+    inf->times.queued_ns = os_monotonic_ns();
+    if (!v->cache || !answer_from_cache(v, inf))
+        return error_set(err, STATUS_NOT_FOUND, "there is no cached answer to this request");
+    finish_from_cache(v, inf);
+    return 0;
+}
+
 int infer_submit(struct infer *inf, struct infer_wakes *later, struct error *err)
 {
     struct model_version *v = inf->version;
@@ -198,9 +218,7 @@ int infer_submit(struct infer *inf, struct infer_wakes *later, struct error *err
     inf->times.queued_ns = now;
     set_deadline(v, inf, now);
     if (v->cache && answer_from_cache(v, inf)) {
-        atomic_fetch_add_explicit(&v->pending, 1, memory_order_relaxed);
-        inf->status = STATUS_OK;
-        infer_finish(inf);
+        finish_from_cache(v, inf);
         return 0;
     }
     rc = reserve_bytes(v, inf->item.bytes, err);

@@ -88,6 +88,9 @@ void infer_init(struct infer *inf);
  * `later`: where to note that an instance is to be woken, by infer_wake soon after; NULL: it is woken here. */
 int infer_submit(struct infer *inf, struct infer_wakes *later, struct error *err) MUST_CHECK;
 
+/* As infer_submit, but only from the response cache, also where the queue would refuse it. NOT_FOUND: it isn't there, or there is no cache. */
+int infer_answer_cached(struct infer *inf, struct error *err) MUST_CHECK;
+
 /* Wake what infer_submit noted; `w` is empty afterwards. */
 void infer_wake(struct infer_wakes *w);
 

@@ -83,6 +83,8 @@ const struct engine_contract *model_version_contract(const struct model_version 
 const struct model_config *model_version_config(const struct model_version *v); /* effective: file + inferred */
 /* Effective max batch rows; 0: the model does not batch (shapes have no batch axis of ours). */
 uint32_t model_version_max_batch(const struct model_version *v);
+/* Requests of one row that keep every instance at work: a full batch in each, and one more that waits. For a token model: four. */
+uint32_t model_version_busy(const struct model_version *v);
 /* Labels of output `index` for the classification extension; NULL when it has none. n lines. */
 const struct str *model_version_labels(const struct model_version *v, size_t index, size_t *n);
 /* The engine's token face, for the OpenAI protocol. */

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "os/clock.h"
 
+#define TOKEN_BUSY          4 /* sequences: enough for a step to read the weights for more than one */
 #define VERSION_ARENA_BYTES 16384
 
 const char *version_state_name(enum version_state s)
@@ -229,6 +230,11 @@ const struct model_config *model_version_config(const struct model_version *v)
 uint32_t model_version_max_batch(const struct model_version *v)
 {
     return v->contract.max_batch;
+}
+uint32_t model_version_busy(const struct model_version *v)
+{
+    uint32_t rows = v->policy.mode == BATCH_NONE ? 1 : MAX_OF(v->contract.max_batch, 1u);
+    return v->contract.c.face == ENGINE_TOKEN ? TOKEN_BUSY : rows * (v->config.instances_max + 1);
 }
 const struct engine_ops *model_version_ops(const struct model_version *v)
 {

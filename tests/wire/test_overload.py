@@ -1,0 +1,253 @@
+"""Overload over the wire: limits, classes, circuit breakers, and who answers instead. One server; each test has models of its own."""
+import concurrent.futures
+import subprocess
+import time
+
+import numpy as np
+import pytest
+import requests
+
+from inferd_server import BINARY, Server, write_fake
+from test_auth_keys import make, wait
+
+ONE = "input = X FP32 [-1,2]\noutput = Y FP32 [-1,2] copy X\n"
+FRAGILE = ONE + "fail_rows_over = 1\n"  # two rows: the model's fault; one row: fine
+BREAKER = "{errors: 50%, minimum: 4, window: 2s, open: 300ms, probes: 2}"
+RULES = f"""
+rules:
+- {{class: core, match: {{class: gold}}}}
+- {{class: low, best: normal, match: {{tenant: crawler}}}}
+models:
+- {{match: breaks, breaker: {BREAKER}}}
+- {{match: calm, breaker: {{minimum: 2, open: 60s}}}}
+- {{match: late, breaker: {{errors: 0, slow: 30ms, minimum: 2, open: 60s}}}}
+- {{match: leans, breaker: {{minimum: 2, open: 60s}}, fallback: light}}
+- {{match: remembers, breaker: {{minimum: 2, open: 60s}}, cache: true}}
+- {{match: "never,never-either", fallback: leans-too}}
+- {{match: leans-too, limit: off, breaker: {{minimum: 2, open: 60s}}, fallback: light}}
+- {{match: narrow, limit: {{max: 2, burst: 0}}}}
+- {{match: narrow-leans, limit: {{max: 1, burst: 0}}, fallback: light}}
+- {{match: talker, limit: {{max: 1, burst: 0}}, fallback: small-talker}}
+- {{match: odd, limit: {{max: 1, burst: 0}}, fallback: other-shape}}
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("overload")
+    root = folder / "models"
+    for name in ("breaks", "calm", "leans", "leans-too"):
+        write_fake(root, name, FRAGILE + "poison = 666\n")
+    write_fake(root, "remembers", FRAGILE, config="response_cache: {enable: true}\nmax_batch_size: 4\n")
+    write_fake(root, "late", ONE + "base_us = 60000\n")
+    write_fake(root, "light", ONE)
+    write_fake(root, "never", ONE + "load_fail = no such weights\n")
+    write_fake(root, "never-either", ONE + "load_fail = nor these\n")
+    write_fake(root, "other-shape", "input = Z FP32 [-1,3]\noutput = Y FP32 [-1,3] copy Z\n")
+    for name in ("narrow", "narrow-leans", "odd"):
+        write_fake(root, name, ONE + "base_us = 400000\n",
+                   config="max_batch_size: 1\n")
+    write_fake(root, "talker", "tokens = true\nanswer = long words\npiece_us = 100000\n")
+    write_fake(root, "small-talker", "tokens = true\nanswer = short\n")
+    rules = folder / "overload.yaml"
+    rules.write_text(RULES)
+    keys = folder / "keys"
+    args = [f"--overload.file={rules}", f"--auth.keys_file={keys}", "--auth.open=live,ready,metrics,admin_limits,admin_reload"]
+    plain, gold, crawler = make(keys, "p"), make(keys, "g", "--class", "gold"), make(keys, "c", "-t", "crawler")
+    with Server(root, args=[*args, "--repository.strict_readiness=false"]) as server:
+        server.plain, server.gold, server.crawler, server.rules = plain, gold, crawler, rules
+        yield server
+
+
+def ask(server, model, rows=1, key=None, value=1.0, **headers):
+    body = {"inputs": [{"name": "X", "shape": [rows, 2], "datatype": "FP32", "data": [value] * (2 * rows)}]}
+    headers = {"x-api-key": key or server.plain, **{k.replace("_", "-"): v for k, v in headers.items()}}
+    return requests.post(f"{server.url}/v2/models/{model}/infer", json=body, headers=headers, timeout=30)
+
+
+def state(server, model):
+    models = requests.get(server.admin_url + "/admin/limits").json()["models"]
+    return next((m for m in models if m["model"] == model), None)
+
+
+def busy(server, model):
+    found = state(server, model)
+    return sum(found["in_flight"].values()) if found else 0
+
+
+def break_it(server, model):
+    for _ in range(4):
+        ask(server, model, rows=2)
+    assert state(server, model)["breaker"]["state"] == "open"
+
+
+def test_a_breaker_opens_probes_and_closes(world):
+    assert [ask(world, "breaks", rows=2).status_code for _ in range(4)] == [500] * 4
+    refused = ask(world, "breaks")
+    assert refused.status_code == 503 and "circuit breaker" in refused.json()["error"] and refused.headers["Retry-After"] == "1"
+    assert world.metric("inferd_breaker_state", model="breaks") == 2
+    assert state(world, "breaks")["breaker"]["probe_in_ms"] <= 300
+    wait(lambda: ask(world, "breaks").status_code == 200)  # a probe
+    assert state(world, "breaks")["breaker"]["state"] == "half_open"
+    assert ask(world, "breaks").status_code == 200
+    assert state(world, "breaks")["breaker"]["state"] == "closed"
+    assert [r["to"] for r in world.records("breaker_changed") if r["model"] == "breaks"] == ["open", "half_open", "closed"]
+    assert world.metric("inferd_overload_changes_total", model="breaks", to="open") == 1
+    # a probe that fails opens it again, for twice as long
+    assert [ask(world, "breaks", rows=2).status_code for _ in range(4)] == [500] * 4
+    wait(lambda: ask(world, "breaks", rows=2).status_code == 500)
+    assert 300 < state(world, "breaks")["breaker"]["probe_in_ms"] <= 600
+
+
+def test_a_callers_mistakes_do_not_open_it(world):
+    assert [ask(world, "calm", value=666).status_code for _ in range(6)] == [400] * 6
+    bad = [requests.post(f"{world.url}/v2/models/calm/infer", data=b"{", headers={"x-api-key": world.plain}).status_code for _ in range(3)]
+    assert bad == [400] * 3
+    assert ask(world, "calm").status_code == 200
+    assert state(world, "calm")["breaker"] == {"state": "closed", "answers": 1, "errors": 0, "slow": 0, "probe_in_ms": 0}
+
+
+def test_slow_answers_open_it(world):
+    assert [ask(world, "late").status_code for _ in range(2)] == [200, 200]
+    assert ask(world, "late").status_code == 503
+    assert state(world, "late")["breaker"]["state"] == "open"
+
+
+def test_a_fallback_answers_for_a_broken_model(world):
+    break_it(world, "leans")
+    r = ask(world, "leans")
+    assert r.status_code == 200 and r.json()["model_name"] == "light" and r.json()["outputs"][0]["data"] == [1.0, 1.0]
+    assert r.headers["x-inferd-degraded"] == "fallback=light; reason=breaker"
+    assert "x-inferd-degraded" not in ask(world, "light").headers
+    assert world.metric("inferd_degraded_total", model="leans", by="fallback", reason="breaker") >= 1
+    logged = [r for r in world.records("model_degraded") if r["model"] == "leans"]
+    assert len(logged) == 1 and logged[0]["by"] == "light"  # when it begins, not for each
+    # a caller's mistake stays his own, and is told by the model he asked for
+    assert requests.post(f"{world.url}/v2/models/nothing/infer", json={}, headers={"x-api-key": world.plain}).status_code == 404
+
+
+def test_grpc_says_so_in_metadata(world):
+    grpcclient = pytest.importorskip("tritonclient.grpc")
+    import grpc
+    from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+    break_it(world, "leans-too")
+    request = service_pb2.ModelInferRequest(model_name="leans-too")
+    tensor = request.inputs.add(name="X", datatype="FP32", shape=[1, 2])
+    request.raw_input_contents.append(np.array([3, 4], np.float32).tobytes())
+    assert tensor.name == "X"
+    with grpc.insecure_channel(world.address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        who = [("x-api-key", world.plain)]
+        answer, call = stub.ModelInfer.with_call(request, metadata=who)
+        assert answer.model_name == "light" and answer.raw_output_contents[0] == request.raw_input_contents[0]
+        assert dict(call.initial_metadata())["x-inferd-degraded"] == "fallback=light; reason=breaker"
+        first = next(stub.ModelStreamInfer(iter([request]), metadata=who))
+        assert first.infer_response.parameters["x-inferd-degraded"].string_param == "fallback=light; reason=breaker"
+        request.model_name = "light"
+        first = next(stub.ModelStreamInfer(iter([request]), metadata=who))
+        assert "x-inferd-degraded" not in first.infer_response.parameters
+    assert grpcclient
+
+
+def test_a_model_that_did_not_load_is_answered_for_along_the_chain(world):
+    r = ask(world, "never")
+    assert r.status_code == 200 and r.headers["x-inferd-degraded"].endswith("reason=not_ready")
+    break_it(world, "leans-too")
+    r = ask(world, "never-either")
+    assert r.json()["model_name"] == "light" and r.headers["x-inferd-degraded"] == "fallback=light; reason=not_ready"
+
+
+def test_a_cached_answer(world):
+    assert ask(world, "remembers", value=7.0).status_code == 200
+    break_it(world, "remembers")
+    r = ask(world, "remembers", value=7.0)
+    assert r.status_code == 200 and r.headers["x-inferd-degraded"] == "cache; reason=breaker"
+    assert r.json()["outputs"][0]["data"] == [7.0, 7.0]
+    r = ask(world, "remembers", value=8.0)
+    assert r.status_code == 503 and "circuit breaker" in r.json()["error"] and "x-inferd-degraded" not in r.headers
+    assert world.metric("inferd_degraded_total", model="remembers", by="cache", reason="breaker") == 1
+
+
+def together(server, calls):
+    """Start them one after the other, as fast as that goes; their answers."""
+    with concurrent.futures.ThreadPoolExecutor(len(calls)) as pool:
+        futures = []
+        for call in calls:
+            futures.append(pool.submit(ask, server, **call))
+            time.sleep(0.03)
+        return [f.result() for f in futures]
+
+
+def test_the_least_important_are_refused_first(world):
+    low, core = {"model": "narrow", "key": world.crawler}, {"model": "narrow", "key": world.gold}
+    answers = together(world, [low, low, low, core, low, core, core])
+    # two of the low fill it; core counts only core, and its third is one too many
+    assert [r.status_code for r in answers] == [200, 200, 429, 200, 429, 200, 429]
+    assert "class low" in answers[2].json()["error"] and int(answers[2].headers["Retry-After"]) >= 1
+    assert world.metric("inferd_limit_shed_total", model="narrow", **{"class": "low"}) == 2
+    assert world.metric("inferd_limit_shed_total", model="narrow", **{"class": "core"}) == 1
+    assert state(world, "narrow")["refused"] == {"core": 1, "high": 0, "normal": 0, "low": 2}
+    assert [r["class"] for r in world.records("model_saturated") if r["model"] == "narrow"] == ["low"]
+    assert state(world, "narrow")["in_flight"] == {"core": 0, "high": 0, "normal": 0, "low": 0}
+
+
+def test_a_client_asks_for_a_class_as_far_as_its_rule_goes(world):
+    low = {"model": "narrow", "key": world.crawler}
+    answers = together(world, [low, low, {**low, "x_inferd_class": "normal"}, {**low, "x_inferd_class": "core"}, low])
+    assert [r.status_code for r in answers] == [200, 200, 200, 200, 429]  # normal at best, but before its like
+    refused = ask(world, "narrow", x_inferd_class="vital")
+    assert refused.status_code == 400 and "vital" in refused.json()["error"] and "core, high, normal or low" in refused.json()["error"]
+
+
+def test_a_saturated_model_is_answered_for(world):
+    answers = together(world, [{"model": "narrow-leans"}] * 3)
+    assert [r.headers.get("x-inferd-degraded") for r in answers] == [None] + ["fallback=light; reason=saturated"] * 2
+    # one that doesn't take the same tensors is no help: the answer is the refusal
+    answers = together(world, [{"model": "odd"}] * 2)
+    assert [r.status_code for r in answers] == [200, 429] and "model \"odd\"" in answers[1].json()["error"]
+
+
+def test_a_language_model_is_answered_for(world):
+    def chat():
+        return requests.post(world.url + "/v1/chat/completions", headers={"x-api-key": world.plain}, timeout=30,
+                             json={"model": "talker", "messages": [{"role": "user", "content": "hello"}]})
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first = pool.submit(chat)
+        wait(lambda: busy(world, "talker") == 1)
+        second = chat()
+        assert first.result().json()["model"] == "talker" and "x-inferd-degraded" not in first.result().headers
+    assert second.json()["model"] == "small-talker" and second.json()["choices"][0]["message"]["content"] == "short"
+    assert second.headers["x-inferd-degraded"] == "fallback=small-talker; reason=saturated"
+    stream = requests.post(world.url + "/v1/chat/completions", headers={"x-api-key": world.plain}, timeout=30, stream=True,
+                           json={"model": "talker", "stream": True, "messages": [{"role": "user", "content": "hello"}]})
+    wait(lambda: busy(world, "talker") == 1)
+    stream.close()
+    wait(lambda: busy(world, "talker") == 0)  # a client that leaves gives its place back
+
+
+def test_reload(world):
+    world.rules.write_text(RULES.replace("match: narrow, limit: {max: 2", "match: narrow, limit: {max: 1"))
+    assert requests.post(world.admin_url + "/admin/reload").status_code == 200
+    answers = together(world, [{"model": "narrow", "key": world.crawler}] * 2)
+    assert [r.status_code for r in answers] == [200, 429]
+    world.rules.write_text("models: [{match: narrow, fallback: narrow}]")
+    assert requests.post(world.admin_url + "/admin/reload").status_code == 400
+    assert state(world, "narrow")["limit"] == 1  # the rules before stay
+
+
+@pytest.mark.parametrize("rules, words", [
+    ("models: [{match: light, fallback: calm}, {match: calm, fallback: light}]", "leads back"),
+    ("models: [{match: '*', fallback: light}]", "leads back"),
+    ("models: [{match: light, fallback: lihgt}]", "lihgt"),
+    ("models: [{match: light, breaker: {eror: 1}}]", "eror"),
+    ("rules: [{class: urgent}]", "urgent")])
+def test_mistakes_stop_the_start(tmp_path, rules, words):
+    for name in ("light", "calm"):
+        write_fake(tmp_path / "models", name, ONE)
+    path = tmp_path / "o.yaml"
+    path.write_text(rules)
+    done = subprocess.run([BINARY, "serve", str(tmp_path / "models"), "--http.listen=127.0.0.1:0", "--metrics.listen=",
+                           f"--overload.file={path}"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and words in done.stderr, done.stderr

@@ -71,6 +71,7 @@ static int peek(const struct http_request *r, struct json_peek *p, struct gatewa
     }
     if (p->prompt_n)
         h->prompt = (struct str){body + p->prompt_at, p->prompt_n};
+    h->stream = p->has_stream && p->stream;
     h->tokens = p->max_tokens + p->prompt_n / BYTES_PER_TOKEN;
     return 0;
 }

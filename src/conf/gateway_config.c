@@ -88,6 +88,12 @@ static const struct key llm_keys[] = {
 };
 static const struct section llm_section = SECTION("upstreams[].llm", llm_keys, gateway_pool, NULL);
 
+static const struct key hedge_keys[] = {
+    {"after",      KEY_TIME,  AT(gateway_pool, hedge.after),      "0", 0, HOUR, NULL, NULL, "A request of an idempotent route that is not streamed and has no answer by then is sent to a second server, too; the first whole answer counts. 0: see percentile."},
+    {"percentile", KEY_COUNT, AT(gateway_pool, hedge.percentile), "0", 0, 99, NULL, NULL, "The same after this percentile of the pool's latest answers, but not before `after`. Both 0: no hedging."},
+};
+static const struct section hedge_section = SECTION("upstreams[].hedge", hedge_keys, gateway_pool, NULL);
+
 static const struct key retry_keys[] = {
     {"attempts",       KEY_COUNT, AT(gateway_pool, retry.attempts),       "3",  1, 8, NULL, NULL, "In all, each on another server. 1: no retries."},
     {"on",             KEY_WORDS, AT(gateway_pool, retry.on),             "connect,reset,timeout,503", 0, 8, retry_words, NULL, "connect: no connection. reset: it broke before an answer began. timeout: see routes[].try_timeout. 502 503 504: such an answer. All but connect need an idempotent route."},
@@ -127,6 +133,7 @@ static const struct key pool_keys[] = {
     {"check",            KEY_MAP,    0,                                  NULL, 0, 0, NULL, &check_section, "Active checks."},
     {"report",           KEY_MAP,    0,                                  NULL, 0, 0, NULL, &report_section, "What servers say of themselves."},
     {"llm",              KEY_MAP,    0,                                  NULL, 0, 0, NULL, &llm_section, "Weights of the llm policy."},
+    {"hedge",            KEY_MAP,    0,                                  NULL, 0, 0, NULL, &hedge_section, "A second try beside a slow first one, within the retry budget."},
     {"retry",            KEY_MAP,    0,                                  NULL, 0, 0, NULL, &retry_section, "Retries."},
 };
 static const struct section pool_section = SECTION("upstreams[]", pool_keys, gateway_pool, NULL);

@@ -71,6 +71,10 @@ struct gateway_pool {
         uint32_t queue, kv, prefix, adapter; /* weights */
     } llm;
     struct {
+        uint64_t after;      /* 0: see percentile */
+        uint32_t percentile; /* of the pool's latency; 0: `after` alone; both 0: no hedging */
+    } hedge;
+    struct {
         uint32_t attempts; /* in all, the first included */
         uint32_t budget_percent, budget_least;
         struct gateway_words on; /* connect reset timeout 502 503 504 */

@@ -82,6 +82,7 @@ void forward__end(struct forward *f, enum pick_outcome outcome)
     f->phase = FORWARD_OVER;
     f->r->on_gone = NULL;
     loop_timer_stop(f->home->loop, &f->timer);
+    hedge__drop(f);
     end_try(f, outcome);
     uncount(f);
     if (f->posted)
@@ -124,6 +125,7 @@ static void on_gone(struct http_request *r)
     r->on_gone = NULL;
     loop_timer_stop(f->home->loop, &f->timer);
     leave_queue(f);
+    hedge__drop(f);
     end_try(f, PICK_CANCELLED);
     if (f->posted)
         return; /* `woken` sees that the client is gone */
@@ -178,6 +180,13 @@ static bool fall_back(struct forward *f)
 
 bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *why, uint64_t now_ns)
 {
+    if (f->picked && hedge__takes_over(f)) {
+        if (f->ask.n_tried < PICK_TRIED_MAX)
+            f->ask.tried[f->ask.n_tried++] = f->pick.upstream;
+        end_try(f, outcome);
+        buf_clear(&f->answer);
+        return true;
+    }
     bool allowed = (strcmp(why, "connect") == 0 || f->target.route->idempotent) && now_ns < f->deadline_ns && !f->r->gone;
     bool again = allowed && wanted(f, why) && f->tries < f->p->o.retry.attempts && f->ask.n_tried < PICK_TRIED_MAX && budget(f);
     if (!again && !(allowed && other_pool(f)))
@@ -248,6 +257,20 @@ static void send_now(struct forward *f)
     exchange_send(&f->x, &f->request);
 }
 
+void forward__yield(struct forward *f)
+{
+    loop_timer_stop(f->home->loop, &f->timer);
+    end_try(f, PICK_CANCELLED);
+}
+
+void forward__lost(struct forward *f, const char *why)
+{
+    f->last_status = strcmp(why, "timeout") == 0 ? STATUS_DEADLINE : STATUS_UPSTREAM;
+    error_set(&f->last, f->last_status, "no server that was asked for this request answered it");
+    if (!forward__retry(f, PICK_CANCELLED, why, loop_update_now(f->home->loop)))
+        fail(f, f->last_status, f->last.text, PICK_CANCELLED);
+}
+
 static void start_try(struct forward *f, uint64_t now)
 {
     struct error err;
@@ -260,6 +283,7 @@ static void start_try(struct forward *f, uint64_t now)
         fail(f, rc, err.text, PICK_CANCELLED);
         return;
     }
+    hedge__arm(f, now);
     if (!f->x.connecting) {
         send_now(f);
         return;
@@ -368,7 +392,7 @@ static void woken(struct loop_task *t)
 
 /* ---- the connection says something ---- */
 
-static enum pick_outcome outcome_of(int status)
+enum pick_outcome forward__outcome(int status)
 {
     if (status == 502 || status == 503 || status == 504)
         return PICK_GATEWAY_FAILURE;
@@ -405,6 +429,8 @@ static void on_head(struct exchange *x)
     }
     forward__arm(f, now + f->target.route->idle_timeout);
     answer__begin(f);
+    if (f->phase == FORWARD_STREAMING)
+        hedge__drop(f);
 }
 
 static void on_body(struct exchange *x, struct str part)
@@ -419,7 +445,7 @@ static void on_done(struct exchange *x)
 {
     struct forward *f = of(x);
     answer__end(f);
-    forward__end(f, outcome_of(x->status));
+    forward__end(f, forward__outcome(x->status));
 }
 
 static void on_failed(struct exchange *x, const struct error *err)

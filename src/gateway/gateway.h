@@ -62,6 +62,7 @@ uint64_t gateway_max_body(struct gateway *g);
 struct gateway_hints {
     struct str model, user;
     struct str model_raw; /* the model's value where it lies in the body, quotes included; .p == NULL: it is not there */
+    bool stream;          /* the answer is wanted in pieces */
     uint64_t tokens;      /* prompt and answer, roughly; 0: unknown */
     struct str prompt;    /* raw bytes of the prompt's value in the body; .n == 0: unknown */
     struct str tenant;    /* whose request it is, for turns in the queue; .n == 0: nobody is known */

@@ -6,6 +6,7 @@
  *   peers.c    connections of one I/O thread
  *   exchange.h one request at one server, whatever is spoken; exchange_h1.c HTTP/1.1
  *   forward.c  one request on its way, try by try
+ *   hedge.c    a second try beside the first
  *   answer.c   an upstream's answer on its way to the client
  *   headers.c  what is sent on and what is not, both ways
  *   check.c    the thread that ticks pools and checks servers; the one that looks up names
@@ -26,6 +27,7 @@
 #include "net/http_client.h"
 #include "os/sock.h"
 #include "os/thread.h"
+#include "route/delay.h"
 #include "route/pool.h"
 #include "route/prefix.h"
 #include "route/retry.h"
@@ -33,6 +35,8 @@
 
 #define GATEWAY_ZONES    31
 #define GATEWAY_OUTCOMES 5 /* enum pick_outcome */
+
+enum hedge_result { HEDGE_STARTED, HEDGE_WON, HEDGE_LOST, HEDGE_FAILED, HEDGE_RESULTS };
 
 /* A pool as it runs. Refcounted: by the tables that name it. */
 struct gateway_live {
@@ -45,9 +49,11 @@ struct gateway_live {
     struct pool *pool;
     struct retry_budget budget;
     struct waitlist waits; /* forward.waiter: no server has room */
+    struct delay delay;    /* how long answers take */
     struct metric *retries, *queued, *queue_refused, *budget_refused;
     struct list checks; /* struct server_check; the check thread's */
     struct list polls;  /* struct server_poll (report.c); the check thread's */
+    struct metric *hedges[HEDGE_RESULTS];
     struct metric *report_failures, *evicted, *waiting;
     struct metric_histogram *queue_seconds;
 };
@@ -182,6 +188,7 @@ struct forward {
     struct pick_request ask;
     struct pick pick;
     struct exchange x;
+    struct hedge *hedge; /* the second try beside it; NULL: none so far */
     enum forward_phase phase;
     bool picked, counted, retrying, on_fallback, events, blocked;
     uint32_t tries;
@@ -208,6 +215,21 @@ void forward__end(struct forward *f, enum pick_outcome outcome);
 void forward__arm(struct forward *f, uint64_t at_ns);
 /* Try again elsewhere, if that is allowed after `outcome` for reason `why` ("connect", "reset", "timeout", "503"); false: it isn't. */
 bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *why, uint64_t now_ns);
+
+/* A hedge came to nothing after the first try had: try elsewhere, or say what the latest failure was. */
+void forward__lost(struct forward *f, const char *why);
+/* Another's answer is taken: this try is cancelled. */
+void forward__yield(struct forward *f);
+/* What an answer of this status says about its server. */
+enum pick_outcome forward__outcome(int status);
+
+/* ---- hedge.c ---- */
+/* The first try is on its way: when a second one is to begin beside it, if the pool and the request allow that. */
+void hedge__arm(struct forward *f, uint64_t now_ns);
+/* It is not wanted any more. Idempotent. */
+void hedge__drop(struct forward *f);
+/* The first try has failed; true: the hedge runs, and is waited for. */
+bool hedge__takes_over(struct forward *f);
 
 /* ---- answer.c ---- */
 void answer__begin(struct forward *f);

@@ -36,6 +36,14 @@ static void register_pool(struct gateway_live *p)
                                "Requests refused because too many waited, or they waited too long.", p->o.name);
     p->budget_refused = counter(p->g, "inferd_upstream_retry_budget_refused_total",
                                 "Retries not made because too many were under way.", p->o.name);
+    static const char *const results[HEDGE_RESULTS] = {
+        [HEDGE_STARTED] = "started", [HEDGE_WON] = "won", [HEDGE_LOST] = "lost", [HEDGE_FAILED] = "failed"};
+    static const char *const by_result[] = {"pool", "result", NULL};
+    struct metric_family *hedges =
+        metrics_family(p->g->o.metrics, METRIC_COUNTER, "inferd_upstream_hedges_total",
+                       "Second tries beside a slow first one, by what became of them.", by_result, NULL, 0);
+    for (int i = 0; i < HEDGE_RESULTS && hedges; i++)
+        p->hedges[i] = metrics_series(hedges, (const char *const[]){p->o.name, results[i], NULL});
     p->evicted = counter(p->g, "inferd_upstream_queue_evicted_total",
                          "Waiting requests that gave way to more important ones, or to another tenant's.", p->o.name);
     static const char *const labels[] = {"pool", NULL};
@@ -258,6 +266,8 @@ void live_done(struct gateway_live *p, const struct pick *k, enum pick_outcome o
 {
     os_mutex_lock(&p->lock);
     count(p, k->upstream, outcome);
+    if (outcome == PICK_OK)
+        delay_learn(&p->delay, now_ns > k->at_ns ? now_ns - k->at_ns : 0);
     pool_done(p->pool, k, outcome, now_ns);
     live_wake_one(p);
     os_mutex_unlock(&p->lock);

@@ -30,6 +30,7 @@ static const struct {
     [-STATUS_IO] = {500, 13, "io"},
     [-STATUS_UPSTREAM] = {502, 14, "upstream"},
     [-STATUS_LOOP] = {508, 13, "loop"},
+    [-STATUS_MISDIRECTED] = {421, 9, "misdirected"},
 };
 
 static int index_of(int status)

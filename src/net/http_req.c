@@ -331,6 +331,11 @@ int http__req_head(struct req *q, const struct http1_parser *p, struct error *er
     struct str trace = http_header_get(r, "traceparent");
     if (trace.p && trace_context_parse(trace, &context))
         r->traceparent = trace;
+    if (q->conn && q->conn->tls && !tls_conn_serves(q->conn->tls, http_header_get(r, "host"))) {
+        metric_inc(q->w->server->m.malformed);
+        return status_http(error_set(err, STATUS_MISDIRECTED,
+                                     "this connection was made for another server name than the host asked for: connect anew"));
+    }
     q->announced = true;
     int rc = h->on_headers ? h->on_headers(h->ctx, r, err) : 0;
     if (rc == 0 && p->body != HTTP1_NO_BODY)

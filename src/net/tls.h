@@ -111,6 +111,11 @@ void tls_conn_finish(struct tls_conn *t);
 /* The handshake took too long: counted. */
 void tls_conn_timed_out(struct tls_conn *t);
 
+/* Whether `host` (a host with an optional port) is to be served on this connection: the certificate that SNI chose is good for it, or is the
+ * one that would be chosen for it. Always, when there is one certificate only, the client named no server, or `host` is empty. Cheap for the
+ * host of the request before. */
+bool tls_conn_serves(struct tls_conn *t, struct str host);
+
 /* Subject alternative names of the verified client certificate, "DNS:a.b", "URI:spiffe://x", "email:a@b"; *n 0: there is none. Live as
  * long as the connection. Common names are not identities and are not given. */
 const struct str *tls_conn_peer_names(const struct tls_conn *t, size_t *n);

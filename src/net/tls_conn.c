@@ -20,6 +20,7 @@
 
 #define RECORD_BYTES 16384
 #define NAMES_BYTES  1024
+#define HOST_BYTES   256
 
 struct tls_conn {
     SSL *ssl;
@@ -31,6 +32,8 @@ struct tls_conn {
     size_t n_names;
     struct str names[TLS_NAMES_MAX];
     char *name_bytes; /* [NAMES_BYTES]; NULL: no client certificate */
+    char *host;       /* [HOST_BYTES] what tls_conn_serves was asked last; NULL: nothing yet */
+    bool host_served;
 };
 
 /* --- the BIO --- */
@@ -121,6 +124,7 @@ void tls_conn_destroy(struct tls_conn *t)
     SSL_free(t->ssl);
     tls__set_unref(t->set);
     free(t->name_bytes);
+    free(t->host);
     free(t);
 }
 
@@ -192,6 +196,59 @@ const struct str *tls_conn_peer_names(const struct tls_conn *t, size_t *n)
 {
     *n = t->n_names;
     return t->names;
+}
+
+/* --- the host that is asked for --- */
+
+/* The name in "name:port" or "[address]:port", NUL-terminated in `out`; false: too long to be in any certificate. */
+static bool name_of_host(struct str host, char out[HOST_BYTES])
+{
+    bool literal = host.n && host.p[0] == '[';
+    const char *end = literal ? memchr(host.p, ']', host.n) : memchr(host.p, ':', host.n);
+    struct str name = {host.p + literal, (end ? (size_t)(end - host.p) : host.n) - literal};
+    if (name.n && name.p[name.n - 1] == '.') /* the root, spelt out */
+        name.n--;
+    if (name.n >= HOST_BYTES)
+        return false;
+    memcpy(out, name.p, name.n);
+    out[name.n] = 0;
+    return true;
+}
+
+static bool is_good_for(X509 *x, const char *name)
+{
+    return X509_check_host(x, name, 0, 0, NULL) == 1 || X509_check_ip_asc(x, name, 0) == 1;
+}
+
+/* As choose_certificate of tls_load.c has it: the first that is good for it, else the first. */
+static bool serves(const struct tls_conn *t, const char *name)
+{
+    const struct tls_set *s = t->set;
+    X509 *mine = SSL_get_certificate(t->ssl), *chosen = SSL_CTX_get0_certificate(s->ctx[0]);
+    if (is_good_for(mine, name))
+        return true;
+    for (size_t i = 0; i < s->n; i++)
+        if (is_good_for(SSL_CTX_get0_certificate(s->ctx[i]), name)) {
+            chosen = SSL_CTX_get0_certificate(s->ctx[i]);
+            break;
+        }
+    return chosen == mine;
+}
+
+bool tls_conn_serves(struct tls_conn *t, struct str host)
+{
+    char name[HOST_BYTES];
+    if (!t->set || t->set->n < 2 || !host.n || !SSL_get_servername(t->ssl, TLSEXT_NAMETYPE_host_name))
+        return true;
+    if (!name_of_host(host, name))
+        return false;
+    if (!t->host && !(t->host = calloc(1, HOST_BYTES)))
+        return serves(t, name);
+    if (strcmp(t->host, name) != 0 || !t->host_served) {
+        memcpy(t->host, name, strlen(name) + 1);
+        t->host_served = serves(t, name);
+    }
+    return t->host_served;
 }
 
 /* --- bytes --- */

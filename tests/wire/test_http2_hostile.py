@@ -93,7 +93,7 @@ SMUGGLING = {
     "status": (None, [*PSEUDO, (":status", "200")], []),
     "protocol without our leave": (None, [*PSEUDO, (":protocol", "websocket")], []),
     "authority against host": (400, PSEUDO, [("host", "other")]),
-    "user in the authority": (400, [*PSEUDO[:3], (":authority", "user@x")], []),
+    "user in the authority": ((400, None), [*PSEUDO[:3], (":authority", "user@x")], []),
     "fragment": (400, [*PSEUDO[:2], (":path", "/v2#x"), PSEUDO[3]], []),
     "dot segments": (400, [*PSEUDO[:2], (":path", "/v2/../v2"), PSEUDO[3]], []),
     "unknown scheme": (400, [PSEUDO[0], (":scheme", "file"), *PSEUDO[2:]], []),
@@ -107,7 +107,9 @@ def test_what_smuggles_is_refused_and_the_connection_lives(server, name):
     status, pseudo, extra = SMUGGLING[name]
     with Http2(server) as c:
         got = c.ask(pseudo=pseudo, extra=extra)
-        assert got == (None, PROTOCOL_ERROR) if status is None else got[0] == status, got
+        # nghttp2 from 1.60 on refuses some of these itself, by resetting the stream, before we can answer
+        wanted = status if isinstance(status, tuple) else (status,)
+        assert got == (None, PROTOCOL_ERROR) if got[0] is None and None in wanted else got[0] in wanted, got
         assert c.ask()[0] == 200
 
 

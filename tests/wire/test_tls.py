@@ -64,8 +64,8 @@ def connect(server, c, name="a.test", session=None):
     return c.wrap_socket(raw, server_hostname=name, session=session)
 
 
-def get(sock, path="/v2", headers=()):
-    lines = [f"GET {path} HTTP/1.1", "Host: a.test", "Connection: close", *headers]
+def get(sock, path="/v2", headers=(), host=None):
+    lines = [f"GET {path} HTTP/1.1", f"Host: {host or sock.server_hostname or 'a.test'}", "Connection: close", *headers]
     sock.sendall(("\r\n".join(lines) + "\r\n\r\n").encode())
     data = b""
     while part := sock.recv(65536):
@@ -99,6 +99,43 @@ def test_sni(server, authority, name, want):
     raw = socket.create_connection(("127.0.0.1", server.port), timeout=20)
     with c.wrap_socket(raw, server_hostname=name) as s:
         assert want in [v for k, v in s.getpeercert()["subjectAltName"] if k == "DNS"]
+
+
+@pytest.mark.parametrize("name, host, status", [
+    ("a.test", "a.test", 200), ("a.test", "A.TEST:8443", 200), ("a.test", "localhost", 200),  # another name of the same certificate: h2 clients coalesce
+    ("x.b.test", "y.b.test", 200), ("a.test", "b.test", 421), ("b.test", "a.test", 421), ("x.b.test", "rsa.test:1", 421),
+    ("a.test", "nobody.test", 200), ("b.test", "nobody.test", 421),  # names that no certificate is for are the first one's
+    ("a.test", "10.0.0.1", 200), ("b.test", "[::1]:8000", 421), ("nobody.test", "a.test", 200), ("nobody.test", "b.test", 421),
+    (None, "b.test", 200),  # who names no server was given no choice
+])
+def test_misdirected_requests(server, authority, name, host, status):
+    """421 where the Host is another certificate's than the one that SNI chose, over HTTP/1.1 and HTTP/2; the h2 connection lives on."""
+    c = context(authority, check_hostname=False)
+    with connect(server, c, name) as s:
+        answer = get(s, host=host)
+        assert answer.split(b" ", 2)[1] == str(status).encode(), answer
+        assert status == 200 or b"connect anew" in answer
+    c.set_alpn_protocols(["h2"])
+    good = {"a.test": "a.test", "nobody.test": "a.test", None: "a.test"}.get(name, name)
+    with connect(server, c, name) as s:
+        import h2.config
+        import h2.connection
+        import h2.events
+
+        h = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        h.initiate_connection()
+        for authority_asked in (host, good):
+            h.send_headers(h.get_next_available_stream_id(),
+                           [(":method", "GET"), (":scheme", "https"), (":path", "/v2"), (":authority", authority_asked)], end_stream=True)
+        s.sendall(h.data_to_send())
+        statuses = {}
+        while len(statuses) < 2:
+            data = s.recv(65536)
+            assert data, statuses
+            for e in h.receive_data(data):
+                if isinstance(e, h2.events.ResponseReceived):
+                    statuses[e.stream_id] = int(dict(e.headers)[":status"])
+        assert statuses == {1: status, 3: 200}
 
 
 def test_alpn(server, authority):

@@ -70,6 +70,7 @@ static void the_table(void **state)
         {STATUS_IO, 500, INTERNAL},
         {STATUS_UPSTREAM, 502, UNAVAILABLE},
         {STATUS_LOOP, 508, INTERNAL},
+        {STATUS_MISDIRECTED, 421, FAILED_PRECONDITION},
     };
     for (size_t i = 0; i < COUNT_OF(want); i++) {
         assert_int_equal(status_http(want[i].status), want[i].http);

@@ -60,8 +60,8 @@ class Ours:
             for line in lines:
                 if line.startswith(b"HTTP/1.1") and b" 200 " not in line:
                     sys.exit(f"inferd answered {line.decode()}: {data.decode(errors='replace')[-400:]}")
-                found = re.search(rb'"tokens":\[("[^]]*")\]', line) if line.startswith(b"data:") else None
-                times += [now] * (len(json.loads(b"[" + found[1] + b"]")) if found else 0)
+                for choice in json.loads(line[6:])["choices"] if line.startswith(b"data: {") else ():
+                    times += [now] * len((choice["logprobs"] or {"tokens": ()})["tokens"])
         s.close()
 
     def many(self, prompts, n):

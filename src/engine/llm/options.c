@@ -23,7 +23,7 @@ static const struct row {
     {"max_sequences", U64, AT(max_seqs), 1, 4096, "1 to 4096"},
     {"max_waiting", U64, AT(max_waiting), 1, 1u << 20, "1 to 1048576"},
     {"max_step_tokens", U64, AT(max_step_tok), 16, 65536, "16 to 65536"},
-    {"target_step_ms", U64, AT(target_step_ms), 0, 60000, "0 (2.5 times a step of the decodes alone) to 60000"},
+    {"target_step_ms", U64, AT(target_step_ms), 0, 60000, "0 (2.4 times a step of the decodes alone) to 60000"},
     {"max_adapters", U64, AT(max_adapters), 0, LORA_ADAPTERS_MAX, "0 (none) to 64"},
     {"max_adapter_rank", U64, AT(max_adapter_rank), 1, 4096, "1 to 4096"},
     {"adapter_memory", BYTES, AT(adapter_bytes), 0, UINT64_MAX, "a size like 512MiB"},

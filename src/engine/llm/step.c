@@ -2,15 +2,13 @@
  * arrival number and so returns to its place. */
 #include "engine/llm/step.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/check.h"
 #include "base/status.h"
+#include "engine/llm/step_cost.h"
 #include "engine/llm/step_tenants.h"
-
-/* Counts of decodes with a cost of their own: each up to 31, then two for each doubling. */
-#define DECODE_BUCKETS 48
-#define MIXED_MAX      64 /* then decodes are alone once, to see what they cost */
 
 struct step {
     struct step_config c;
@@ -20,17 +18,14 @@ struct step {
     struct step_tenants *tenants;
     uint64_t next_arrival;
     struct step_plan plan;
-    double prompt_tok_ns; /* learned: what a prompt token costs; 0: unknown */
-    struct {
-        double ns;      /* learned: what a step of so many decodes costs; 0: unknown */
-        uint32_t mixed; /* steps with prompts beside them since that was seen */
-    } decodes[DECODE_BUCKETS];
+    struct step_cost cost;
+    struct step_load load; /* of the plan */
     struct step_stats stats;
 };
 
 void step_config_default(struct step_config *c)
 {
-    *c = (struct step_config){128, 1024, 2048, 16, 0, 2.5, 1024};
+    *c = (struct step_config){128, 1024, 2048, 16, 0, 2.4, 1024};
 }
 
 struct step *step_create(const struct step_config *c, struct blocks *blocks)
@@ -250,6 +245,12 @@ static uint32_t missing(const struct step_seq *seq)
     return seq->n_tok - seq->n_computed;
 }
 
+/* The sum of the positions [first, first + n). */
+static double keys_of(uint32_t first, uint32_t n)
+{
+    return (first + 0.5 * n) * n;
+}
+
 static void plan_item(struct step *s, struct step_seq *seq, uint32_t n)
 {
     struct step_item *it = &s->plan.items[s->plan.n_items++];
@@ -258,37 +259,70 @@ static void plan_item(struct step *s, struct step_seq *seq, uint32_t n)
     s->plan.n_decode += is_decode(it);
 }
 
-static uint32_t bucket_of(uint32_t n_decode)
+/* What the planned items are, for the costs. */
+static struct step_load load_of(const struct step_plan *p)
 {
-    uint32_t log = 31 - (uint32_t)__builtin_clz(n_decode | 1);
-    uint32_t i = n_decode < 32 ? n_decode : 22 + 2 * log + (n_decode >> (log - 1) & 1);
-    return i < DECODE_BUCKETS ? i : DECODE_BUCKETS - 1;
+    struct step_load l = {0};
+    for (size_t i = 0; i < p->n_items; i++) {
+        const struct step_item *it = &p->items[i];
+        bool decode = is_decode(it);
+        l.n_decode += decode;
+        l.n_prompt += decode ? 0 : it->n;
+        *(decode ? &l.decode_keys : &l.prompt_keys) += keys_of(it->first, decode ? 1 : it->n);
+    }
+    return l;
 }
 
-/* Prompts have to wait a step, so that what the planned decodes cost alone gets known (again). */
-static bool decodes_alone(const struct step *s)
-{
-    uint32_t i = bucket_of(s->plan.n_decode);
-    return s->plan.n_decode && s->c.stretch > 0 && (s->decodes[i].ns <= 0 || s->decodes[i].mixed >= MIXED_MAX);
-}
+/* What prompts may take of a step, beside the planned decodes. */
+struct budget {
+    struct step_load decodes;
+    uint32_t tok;
+    double ns; /* INFINITY: as much as they want */
+    bool some; /* at least one token, whatever it costs */
+};
 
-/* Tokens of prompts that fit beside the planned decodes. */
-static uint32_t prompt_budget(const struct step *s)
+static struct budget prompt_budget(const struct step *s)
 {
-    uint32_t room = s->c.max_tok > s->plan.n_tok ? s->c.max_tok - s->plan.n_tok : 0;
-    uint32_t least = room < s->c.min_chunk_tok ? room : s->c.min_chunk_tok;
+    struct budget b = {load_of(&s->plan), s->c.max_tok > s->plan.n_tok ? s->c.max_tok - s->plan.n_tok : 0, INFINITY, true};
     if (!s->plan.n_decode || s->c.stretch <= 0)
-        return room;
-    if (decodes_alone(s))
-        return 0;
-    double decode = s->decodes[bucket_of(s->plan.n_decode)].ns, limit = s->c.stretch * decode;
-    if (s->prompt_tok_ns <= 0)
-        return least;
+        return b;
+    if (step_cost_due(&s->cost,
+                      s->plan.n_decode)) { /* they wait a step, so that what the decodes cost alone gets known (again) */
+        b.tok = 0;
+        return b;
+    }
+    double decodes = step_cost_decodes(&s->cost, &b.decodes), limit = s->c.stretch * decodes;
     if (s->c.target_step_ns && limit > (double)s->c.target_step_ns)
         limit = (double)s->c.target_step_ns;
-    double fit = limit > decode ? (limit - decode) / s->prompt_tok_ns : 0;
-    uint32_t tok = fit < (double)room ? (uint32_t)fit : room;
-    return tok < least ? least : tok;
+    b.ns = limit > decodes ? limit - decodes : 0;
+    return b;
+}
+
+/* Tokens that `seq` may compute, being one of `left` prompts to share the budget: an equal part of tokens and of time; or, where that is very
+ * little, up to min_chunk_tok if there is so much. */
+static uint32_t share(const struct step *s, const struct budget *b, const struct step_seq *seq, uint32_t left)
+{
+    uint32_t all = isinf(b->ns) ? b->tok : step_cost_fit(&s->cost, &b->decodes, seq->n_computed, b->ns);
+    uint32_t part = isinf(b->ns) ? b->tok : step_cost_fit(&s->cost, &b->decodes, seq->n_computed, b->ns / left);
+    all = all < b->tok ? all : b->tok;
+    part = part < b->tok / left ? part : b->tok / left;
+    uint32_t least = all < s->c.min_chunk_tok ? all : s->c.min_chunk_tok;
+    uint32_t n = part > least ? part : least;
+    if (!n && b->some && b->tok)
+        n = 1;
+    return n < missing(seq) ? n : missing(seq);
+}
+
+static void spend(const struct step *s, struct budget *b, uint32_t first, uint32_t n)
+{
+    if (!n)
+        return;
+    b->tok -= n;
+    b->some = false;
+    if (isinf(b->ns))
+        return;
+    double cost = step_cost_prompt(&s->cost, first, n);
+    b->ns = cost > 0 && cost < b->ns ? b->ns - cost : 0;
 }
 
 /* Let `seq` compute up to `n` tokens more; it falls back to waiting when there is no memory for it. */
@@ -322,23 +356,19 @@ static void plan_decodes(struct step *s)
     }
 }
 
-/* Equal shares of `budget`: each prompt gets at most what is left divided by the prompts left. */
-static uint32_t plan_prompts(struct step *s, uint32_t budget)
+static void plan_prompts(struct step *s, struct budget *b)
 {
     uint32_t left = count_prompts(s);
     struct list *l = s->running.next;
-    while (l != &s->running && budget > 0 && left > 0) {
+    while (l != &s->running && b->tok > 0 && left > 0) {
         struct step_seq *seq = seq_of(l);
         struct list *prev = l->prev;
         if (missing(seq) > 1) {
-            uint32_t share = budget / left > s->c.min_chunk_tok ? budget / left : s->c.min_chunk_tok;
-            share = share < budget ? share : budget;
-            budget -= take(s, seq, missing(seq) < share ? missing(seq) : share);
-            left--;
+            uint32_t first = seq->n_computed, n = share(s, b, seq, left--);
+            spend(s, b, first, n ? take(s, seq, n) : 0);
         }
         l = seq->state == STEP_RUNNING ? seq->link.next : prev->next;
     }
-    return budget;
 }
 
 /* The waiting sequence to start next: best priority; then those that were running already, oldest first; then the tenant served least;
@@ -427,16 +457,20 @@ static void plan_drafts(struct step *s)
 
 /* Start waiting sequences while there is budget. They only take memory that is free and spoken for by nobody, so this never
  * preempts. The first that doesn't fit ends it: a smaller one behind it must not overtake it for ever. */
-static void plan_waiting(struct step *s, uint32_t budget)
+static void plan_waiting(struct step *s, struct budget *b)
 {
-    while (budget > 0 && s->n_running < s->c.max_seqs && s->n_waiting > 0) {
+    while (b->tok > 0 && s->n_running < s->c.max_seqs && s->n_waiting > 0) {
         struct step_seq *seq = pick_waiting(s);
+        if (!b->some && b->ns <= 0)
+            return;
         if (!start(s, seq, count_reserved(s)))
             return;
-        uint32_t n = missing(seq) < budget ? missing(seq) : budget;
-        ASSERT(extend(s, seq, seq->n_computed + n));
+        uint32_t first = seq->n_computed, n = share(s, b, seq, 1);
+        if (!n) /* it is running now, and goes on in the next step */
+            return;
+        ASSERT(extend(s, seq, first + n));
         plan_item(s, seq, n);
-        budget -= n;
+        spend(s, b, first, n);
     }
 }
 
@@ -446,40 +480,16 @@ const struct step_plan *step_next(struct step *s)
     s->plan.n_tok = s->plan.n_decode = s->plan.n_draft = s->plan.n_preempted = 0;
     plan_decodes(s);
     plan_drafts(s);
-    s->stats.budget_tok = prompt_budget(s);
-    uint32_t left = plan_prompts(s, s->stats.budget_tok);
+    struct budget b = prompt_budget(s);
+    plan_prompts(s, &b);
     if (!s->plan.n_preempted)
-        plan_waiting(s, left);
+        plan_waiting(s, &b);
+    s->load = load_of(&s->plan);
     DASSERT(step_validate(s));
     return &s->plan;
 }
 
 /* ---- after the step ---- */
-
-/* An average over about eight observations. */
-static void learn_prompt(double *to, double v)
-{
-    *to += *to > 0 ? (v - *to) / 8 : v;
-}
-
-/* Quick to fall and slow to rise: a step that the machine held up must not pass for what decodes cost, or prompts would be given as much. */
-static void learn_decode(double *to, double v)
-{
-    *to += *to <= 0 ? v : v < *to ? (v - *to) / 2 : (v < 2 * *to ? v - *to : *to) / 16;
-}
-
-static void learn(struct step *s, uint64_t step_ns)
-{
-    uint32_t prompt = s->plan.n_tok - s->plan.n_decode - s->plan.n_draft, i = bucket_of(s->plan.n_decode);
-    double t = (double)step_ns, decode = s->plan.n_decode ? s->decodes[i].ns : 0;
-    if (!prompt) {
-        learn_decode(&s->decodes[i].ns, t);
-        s->decodes[i].mixed = 0;
-        return;
-    }
-    s->decodes[i].mixed++;
-    learn_prompt(&s->prompt_tok_ns, (t > decode * 1.1 ? t - decode : t / 10) / prompt);
-}
 
 static void seal_full_blocks(struct step *s, struct step_seq *seq)
 {
@@ -500,7 +510,7 @@ void step_done(struct step *s, uint64_t step_ns)
         seal_full_blocks(s, it->seq);
     }
     if (s->plan.n_tok)
-        learn(s, step_ns);
+        step_cost_learn(&s->cost, &s->load, step_ns ? (double)step_ns : 1);
     s->stats.steps++;
     s->stats.tokens += s->plan.n_tok;
     s->plan.n_items = 0;

@@ -13,10 +13,10 @@
  *
  * Guesses (speculation) ride along with decodes where tokens and blocks are left that nobody else has a claim to: they never preempt.
  *
- * While anything decodes, prompts get what fits into a step of 2.5 times the decodes alone (or the target time, if that is less): so the gap
- * between two tokens of a stream stays below three times the usual, and a prompt gets most of the time. What a step of so many decodes costs
- * is learned from steps of decodes alone, and there is one every 64 steps even where prompts never end; what a prompt token costs, from the
- * rest. With nothing decoding the budget is the maximum. */
+ * While anything decodes, prompts get what fits into a step of 2.4 times the decodes alone (or the target time, if that is less), but one
+ * token at least: so the gap between two tokens of a stream stays below three times the usual, and a prompt gets most of the time. What
+ * decodes and prompt tokens cost is learned (step_cost.h), the latter by their depth: an 8k prompt's last chunks are a third of its first.
+ * One step in 32 has decodes alone even where prompts never end, to see their cost. With nothing decoding the budget is the maximum. */
 #ifndef INFERD_ENGINE_LLM_STEP_H
 #define INFERD_ENGINE_LLM_STEP_H
 
@@ -29,15 +29,16 @@
 #include "engine/llm/blocks.h"
 
 struct step_config {
-    uint32_t max_seqs;       /* running at once */
-    uint32_t max_waiting;    /* queue bound */
-    uint32_t max_tok;        /* tokens of one step, at most */
-    uint32_t min_chunk_tok;  /* a prompt gets at least this much a step, whatever the target says */
+    uint32_t max_seqs;    /* running at once */
+    uint32_t max_waiting; /* queue bound */
+    uint32_t max_tok;     /* tokens of one step, at most */
+    uint32_t
+        min_chunk_tok; /* prompts share a step in parts of at least this much, if there is so much: else the older go first */
     uint64_t target_step_ns; /* a step with prompts beside decodes takes no longer; 0: only `stretch` counts */
     double stretch;          /* nor longer than so many times the decodes alone; 0: no bound */
     uint32_t max_tenants;    /* remembered for fairness; beyond it the least recently served is forgotten */
 };
-void step_config_default(struct step_config *c); /* 128, 1024, 2048, 16, 0, 2.5, 1024 */
+void step_config_default(struct step_config *c); /* 128, 1024, 2048, 16, 0, 2.4, 1024 */
 
 enum step_state { STEP_NEW, STEP_WAITING, STEP_RUNNING };
 
@@ -123,7 +124,6 @@ struct step_stats {
     uint32_t running, waiting;
     uint64_t preemptions, steps, tokens;
     uint64_t prefix_queries_tok, prefix_hits_tok; /* of started sequences */
-    uint32_t budget_tok;                          /* of the last plan */
 };
 void step_stats(const struct step *s, struct step_stats *out);
 /* Lists, counts and blocks agree; for tests and debug builds. */

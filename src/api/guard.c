@@ -132,6 +132,7 @@ static struct guard_who who_of(const struct infer_call *c)
 {
     struct guard_who who = c->call->guard->who;
     who.model = model_version_model(c->version);
+    who.asked = c->model;
     return who;
 }
 

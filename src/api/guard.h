@@ -41,8 +41,8 @@ void api__guard_headers(struct http_request *r, struct api_call *call, uint64_t 
 
 /* ---- guard_generate.c: generations ---- */
 
-/* Their version is known: content type, body, depth. Worker thread. */
-int generate__guard_body(struct gen_call *c, struct error *err) MUST_CHECK;
+/* Their version is known: content type, body, depth. `asked`: the model as the client named it. Worker thread. */
+int generate__guard_body(struct gen_call *c, struct str asked, struct error *err) MUST_CHECK;
 /* A text of the prompt; `field` and, where not SIZE_MAX, `index` name it in errors. Worker thread. */
 int generate__guard_text(struct gen_call *c, struct str text, const char *field, size_t index, struct error *err) MUST_CHECK;
 /* Tokens of one prompt. Worker thread. */

@@ -53,7 +53,7 @@ static int check_type(struct gen_call *c, const struct guard_who *who, struct er
     return rc;
 }
 
-int generate__guard_body(struct gen_call *c, struct error *err)
+int generate__guard_body(struct gen_call *c, struct str asked, struct error *err)
 {
     struct api_guard *g = c->call->guard;
     const struct http_request *r = c->request;
@@ -61,6 +61,7 @@ int generate__guard_body(struct gen_call *c, struct error *err)
         return 0;
     bool early = g->who.model.n != 0; /* it was in the path, and the head was looked at */
     g->who.model = model_version_model(c->version);
+    g->who.asked = asked;
     int rc = early ? 0 : check_type(c, &g->who, err);
     if (rc == 0)
         rc = api__guard_body(c->call, &g->who, r->body.n, r->request_id.p, &c->flagged, err);

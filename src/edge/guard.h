@@ -59,8 +59,9 @@ struct guard_match {
     const char *tenant, *quota_class, *model, *route;
 };
 
+/* `asked`: the model that was asked for where another answers in its place, or an adapter of it; its policies hold as well. Empty: the same. */
 struct guard_who {
-    struct str tenant, quota_class, model, route;
+    struct str tenant, quota_class, model, asked, route;
 };
 
 struct guard_text {

@@ -627,6 +627,7 @@ static bool one_matches(const char *pattern, struct str name)
 
 bool guard_matches(const struct guard_match *m, const struct guard_who *who)
 {
-    return one_matches(m->route, who->route) && one_matches(m->model, who->model) && one_matches(m->tenant, who->tenant) &&
-           one_matches(m->quota_class, who->quota_class);
+    return one_matches(m->route, who->route) &&
+           (one_matches(m->model, who->model) || (who->asked.n && one_matches(m->model, who->asked))) &&
+           one_matches(m->tenant, who->tenant) && one_matches(m->quota_class, who->quota_class);
 }

@@ -62,9 +62,14 @@ static void test_reading(void **state)
     assert_int_equal(b->reference->methods, 1u << GUARD_ROBUST_Z);
     assert_int_equal(b->reference->mode, GUARD_FLAG);
     assert_int_equal(s->outputs[0].hold_bytes, 256);
-    struct guard_who who = {STR("acme"), STR("default"), STR("resnet"), STR("infer")};
+    struct guard_who who = {
+        .tenant = STR("acme"), .quota_class = STR("default"), .model = STR("resnet"), .route = STR("infer")};
     assert_true(guard_matches(&a->match, &who));
-    who.tenant = STR("other");
+    who.model = STR("light"), who.asked = STR("resnet"); /* another one answers in its place */
+    assert_true(guard_matches(&a->match, &who));
+    who.asked = STR("");
+    assert_false(guard_matches(&a->match, &who));
+    who.model = STR("resnet"), who.tenant = STR("other");
     assert_false(guard_matches(&a->match, &who));
     guard_set_unref(s);
 }

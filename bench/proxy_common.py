@@ -34,6 +34,7 @@ defaults
   mode http
   option http-keep-alive
   http-reuse always
+  {options}
   timeout client 300s
   timeout server 300s
   timeout connect 5s
@@ -56,8 +57,8 @@ def nginx_proxy(port, upstream=UPSTREAM, buffering="on", tls="", ready=True):
     return start(NGINX, "nginx", lambda c, d: ["nginx", "-c", c, "-e", f"{d}/error.log"], port, ready, upstream=upstream, buffering=buffering, tls=tls)
 
 
-def haproxy(port, upstream=UPSTREAM, tls="", ready=True):
-    return start(HAPROXY, "haproxy", lambda c, d: ["haproxy", "-f", c], port, ready, upstream=upstream, tls=tls)
+def haproxy(port, upstream=UPSTREAM, tls="", ready=True, options=""):
+    return start(HAPROXY, "haproxy", lambda c, d: ["haproxy", "-f", c], port, ready, upstream=upstream, tls=tls, options=options)
 
 
 def gateway(folder, port, upstream=UPSTREAM, args=()):

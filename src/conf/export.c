@@ -115,10 +115,58 @@ bool export__is_set(const struct export_plan *p, const char *option)
 
 /* ---- what nobody can say ---- */
 
+/* Servers that prove different names: a front is told one name a pool. */
+static void note_names(struct export_plan *p, const struct export_pool *pool)
+{
+    const struct gateway_pool *o = pool->o;
+    struct export_address first = export__address(o->servers[0].address);
+    for (size_t i = 1; o->tls.ca[0] && !o->tls.name[0] && i < o->n_servers; i++)
+        if (!str_eq(export__address(o->servers[i].address).host, first.host)) {
+            export__note(p, pool->where,
+                         "tls.name is not set and the servers have different hosts: the front asks all of them to prove '%.*s'",
+                         STR_ARG(first.host));
+            return;
+        }
+}
+
+struct str export__tls_name(const struct gateway_pool *o)
+{
+    return o->tls.name[0] ? str_of(o->tls.name) : export__address(o->servers[0].address).host;
+}
+
+bool export__is_ip(struct str host)
+{
+    size_t digits = 0, colons = 0;
+    for (size_t i = 0; i < host.n; i++) {
+        digits += (host.p[i] >= '0' && host.p[i] <= '9') || host.p[i] == '.';
+        colons += host.p[i] == ':';
+    }
+    return colons || digits == host.n;
+}
+
+const char *export__tls_ca(const struct gateway_pool *o)
+{
+    return strcmp(o->tls.ca, "system") == 0 ? "/etc/ssl/certs/ca-certificates.crt" : o->tls.ca;
+}
+
 static void note_pool(struct export_plan *p, const struct export_pool *pool)
 {
     const struct gateway_pool *o = pool->o;
     const char *where = pool->where;
+    note_names(p, pool);
+    if (o->tls.ca[0] && p->o->kind != EXPORT_ENVOY && export__is_ip(export__tls_name(o)))
+        export__note(p, where, "%s",
+                     p->o->kind == EXPORT_NGINX
+                         ? "nginx compares names only, so that no certificate proves an address: set tls.name to a name in it"
+                         : "HAProxy compares names only: the authority is verified, the address is not; set tls.name");
+    if (strcmp(o->tls.ca, "system") == 0)
+        export__note(p, where, "tls.ca system is written as %s, where Debian keeps it", export__tls_ca(o));
+    if (o->hedge.after || o->hedge.percentile)
+        export__note(p, where, "hedge: no second server is asked while the first is silent");
+    if (o->report.path[0] || o->report.headers)
+        export__note(p, where, "report: the replicas' own reports of their load are not read");
+    if (o->report.agent_port && p->o->kind != EXPORT_HAPROXY)
+        export__note(p, where, "report.agent_port: only HAProxy asks agents");
     if (o->balance == EXPORT_LLM)
         export__note(p, where, "balance llm reads prompts and the replicas' reports, which no front does; least_conn instead");
     if (o->balance == EXPORT_HASH && !o->hash_header[0] &&
@@ -147,6 +195,8 @@ static void note_route(struct export_plan *p, const struct export_route *r)
         export__note(p, r->where,
                      "timeout bounds the beginning of an answer, which the front can't tell from its middle; not said. The "
                      "client's x-inferd-timeout-ms reaches inferd");
+    if (o->priority != EXPORT_NORMAL && p->o->kind != EXPORT_HAPROXY)
+        export__note(p, r->where, "priority: the front's waiting requests have none");
     if (o->try_timeout)
         export__note(p, r->where, "try_timeout is not said: idle_timeout bounds the wait for the first byte, too");
 }

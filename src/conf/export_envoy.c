@@ -276,6 +276,31 @@ static void health(struct export_plan *p, const struct gateway_pool *o)
         "      successful_active_health_check_uneject_host: false\n"); /* as ours: passing a check is not answering inference */
 }
 
+/* TLS to the servers, verified. ALPN is what the connection's protocol asks for. */
+static void upstream_tls(struct export_plan *p, const struct gateway_pool *o)
+{
+    struct buf *out = p->out;
+    struct str name = export__tls_name(o);
+    if (!o->tls.ca[0])
+        return;
+    buf_append_z(out, "    transport_socket:\n      name: envoy.transport_sockets.tls\n      typed_config:\n"
+                      "        " TYPE "transport_sockets.tls.v3.UpstreamTlsContext\n        sni: ");
+    text(p, name);
+    buf_append_z(out, "\n        common_tls_context:\n          validation_context:\n            trusted_ca: {filename: ");
+    textz(p, export__tls_ca(o));
+    buf_printf(out, "}\n            match_typed_subject_alt_names: [{san_type: %s, matcher: {exact: ",
+               export__is_ip(name) ? "IP_ADDRESS" : "DNS");
+    text(p, name);
+    buf_append_z(out, "}}]\n");
+    if (!o->tls.certificate[0])
+        return;
+    buf_append_z(out, "          tls_certificates: [{certificate_chain: {filename: ");
+    textz(p, o->tls.certificate);
+    buf_append_z(out, "}, private_key: {filename: ");
+    textz(p, o->tls.key[0] ? o->tls.key : o->tls.certificate);
+    buf_append_z(out, "}}]\n");
+}
+
 static void cluster(struct export_plan *p, const struct export_pool *pool)
 {
     const struct gateway_pool *o = pool->o;
@@ -289,7 +314,14 @@ static void cluster(struct export_plan *p, const struct export_pool *pool)
     note_servers(p, pool);
     buf_append_z(out, "    typed_extension_protocol_options:\n      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:\n"
                       "        " TYPE "upstreams.http.v3.HttpProtocolOptions\n"
-                      "        use_downstream_protocol_config: {http_protocol_options: {}, http2_protocol_options: {}}\n");
+                      "        ");
+    seconds(p, "common_http_protocol_options: {idle_timeout: ", o->keepalive_timeout, "}\n        ");
+    buf_append_z(out, (enum export_protocol)o->protocol == EXPORT_HTTP2 ? "explicit_http_config: {http2_protocol_options: {}}\n"
+                      : (enum export_protocol)o->protocol == EXPORT_AUTO
+                          ? "auto_config: {http_protocol_options: {}, http2_protocol_options: {}}\n"
+                          : "use_downstream_protocol_config: {http_protocol_options: {}, "
+                            "http2_protocol_options: {}}\n");
+    upstream_tls(p, o);
     buf_printf(out,
                "    circuit_breakers:\n      thresholds:\n      - {max_connections: 65536, max_requests: 65536, "
                "max_pending_requests: %u, "

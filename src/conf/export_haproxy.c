@@ -212,6 +212,31 @@ static void retries(struct export_plan *p, const struct export_route *r)
         buf_append_c(out, '\n');
 }
 
+/* TLS to the server, verified; gRPC wants HTTP/2, which ALPN agrees on. */
+static void server_tls(struct export_plan *p, const struct gateway_pool *o, bool grpc)
+{
+    struct str name = export__tls_name(o);
+    buf_append_z(p->out, " ssl verify required ca-file ");
+    quoted(p, str_of(export__tls_ca(o)));
+    if (!export__is_ip(name)) {
+        buf_append_z(p->out, " verifyhost ");
+        quoted(p, name);
+    }
+    if (!export__is_ip(name))
+        buf_printf(p->out, " sni str(%.*s) check-sni %.*s", STR_ARG(name), STR_ARG(name));
+    if (o->tls.certificate[0]) {
+        buf_append_z(p->out, " crt ");
+        quoted(p, str_of(o->tls.certificate));
+    }
+    if (o->tls.key[0])
+        export__note(
+            p, "upstreams[].tls.key",
+            "HAProxy reads the key from the certificate's file, or from one beside it with .key at the end of its name");
+    buf_append_z(p->out, grpc || (enum export_protocol)o->protocol == EXPORT_HTTP2 ? " alpn h2 check-alpn http/1.1"
+                         : (enum export_protocol)o->protocol == EXPORT_AUTO        ? " alpn h2,http/1.1 check-alpn http/1.1"
+                                                                                   : " alpn http/1.1");
+}
+
 static void server_line(struct export_plan *p, const struct export_pool *pool, size_t i, bool grpc)
 {
     const struct gateway_pool *o = pool->o;
@@ -231,13 +256,17 @@ static void server_line(struct export_plan *p, const struct export_pool *pool, s
     if (slow)
         buf_printf(out, " slowstart %llums", export__ms(slow));
     if (o->keepalive)
-        buf_printf(out, " pool-max-conn %u", o->keepalive);
-    if (grpc)
+        buf_printf(out, " pool-max-conn %u pool-purge-delay %llums", o->keepalive, export__ms(o->keepalive_timeout));
+    if (o->report.agent_port)
+        buf_printf(out, " agent-check agent-port %u agent-inter %llums", o->report.agent_port, export__ms(o->report.interval));
+    if (o->tls.ca[0])
+        server_tls(p, o, grpc);
+    else if (grpc || (enum export_protocol)o->protocol == EXPORT_HTTP2)
         buf_append_z(out, " proto h2");
     if (o->check.path[0])
         buf_printf(out, " check inter %llums fall %u rise %u observe layer7 error-limit %u on-error mark-down%s",
                    export__ms(o->check.interval), o->check.fall, o->check.rise, s->max_fails ? s->max_fails : o->max_fails,
-                   grpc ? " check-proto h1" : "");
+                   grpc && !o->tls.ca[0] ? " check-proto h1" : "");
     if (p->c->proxy.protocol && o == p->pools[p->n_pools - 1].o)
         buf_append_z(out, " send-proxy-v2 check-send-proxy");
     buf_append_c(out, '\n');
@@ -272,6 +301,8 @@ static void backend(struct export_plan *p, size_t i, bool grpc)
     /* a chunked body has no length to see: inferd's own limit holds for it */
     buf_printf(out, "    http-request deny deny_status 413 if { req.hdr_val(content-length) gt %llu }\n",
                (unsigned long long)r->o->max_body);
+    if (r->o->priority != EXPORT_NORMAL) /* 0 is what all others have; the lower, the sooner */
+        buf_printf(out, "    http-request set-priority-class int(%d)\n", r->o->priority - EXPORT_NORMAL);
     headers_of(p, r->o);
     if (o->check.path[0]) {
         buf_printf(out, "    timeout check %llums\n    option httpchk\n    http-check send meth GET uri ",

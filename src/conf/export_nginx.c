@@ -73,6 +73,8 @@ static void note_pool(struct export_plan *p, const struct export_pool *pool)
     const struct gateway_pool *o = pool->o;
     const char *where = pool->where;
     bool slow = o->slow_start != 0;
+    if ((enum export_protocol)o->protocol == EXPORT_HTTP2)
+        export__note(p, where, "protocol http2: nginx speaks HTTP/2 to servers for gRPC only; HTTP/1.1 for the rest");
     for (size_t i = 0; i < o->n_servers; i++)
         slow |= o->servers[i].slow_start != 0;
     if (o->check.path[0])
@@ -95,7 +97,8 @@ static void upstream_block(struct export_plan *p, const struct export_pool *pool
     for (size_t i = 0; i < pool->o->n_servers; i++)
         server_line(p, pool->o, &pool->o->servers[i]);
     if (pool->o->keepalive)
-        buf_printf(p->out, "    keepalive %u;\n    keepalive_requests 1000000;\n", pool->o->keepalive);
+        buf_printf(p->out, "    keepalive %u;\n    keepalive_requests 1000000;\n    keepalive_timeout %llums;\n",
+                   pool->o->keepalive, export__ms(pool->o->keepalive_timeout));
     buf_append_z(p->out, "}\n");
 }
 
@@ -221,6 +224,26 @@ static void headers_of(struct export_plan *p, const struct export_route *r, cons
         buf_printf(p->out, "    %s_set_header %s \"\";\n", prefix, o->remove_headers.v[i]);
 }
 
+/* TLS to the servers, verified. */
+static void upstream_tls(struct export_plan *p, const struct gateway_pool *o, const char *prefix)
+{
+    struct buf *out = p->out;
+    if (!o->tls.ca[0])
+        return;
+    buf_printf(out,
+               "    %s_ssl_server_name on;\n    %s_ssl_verify on;\n    %s_ssl_verify_depth 5;\n    %s_ssl_name \"%.*s\";\n",
+               prefix, prefix, prefix, prefix, STR_ARG(export__tls_name(o)));
+    buf_printf(out, "    %s_ssl_trusted_certificate ", prefix);
+    quoted(p, str_of(export__tls_ca(o)));
+    if (o->tls.certificate[0]) {
+        buf_printf(out, ";\n    %s_ssl_certificate ", prefix);
+        quoted(p, str_of(o->tls.certificate));
+        buf_printf(out, ";\n    %s_ssl_certificate_key ", prefix);
+        quoted(p, str_of(o->tls.key[0] ? o->tls.key : o->tls.certificate));
+    }
+    buf_append_z(out, ";\n");
+}
+
 /* What both kinds of a location have. */
 static void location_common(struct export_plan *p, const struct export_route *r, const char *prefix)
 {
@@ -239,6 +262,7 @@ static void location_common(struct export_plan *p, const struct export_route *r,
     buf_printf(out, "    %s_read_timeout %llums;\n    %s_send_timeout %llums;\n", prefix, export__ms(r->o->idle_timeout),
                prefix, export__ms(r->o->idle_timeout));
     next_upstream(p, r, prefix);
+    upstream_tls(p, r->pool->o, prefix);
 }
 
 static void locations(struct export_plan *p, size_t i)
@@ -247,11 +271,13 @@ static void locations(struct export_plan *p, size_t i)
     struct buf *out = p->out;
     if (r->o->fallback[0])
         export__note(p, r->where, "fallback: an nginx pool has backup servers, but no other pool behind it");
-    buf_printf(out, "\n  location @route%zu {\n    proxy_pass http://%s;\n", i, r->pool->name);
+    buf_printf(out, "\n  location @route%zu {\n    proxy_pass http%s://%s;\n", i, r->pool->o->tls.ca[0] ? "s" : "",
+               r->pool->name);
     /* kept connections need both; answers are passed on as they come, events one by one */
     buf_append_z(out, "    proxy_http_version 1.1;\n    proxy_set_header Connection \"\";\n    proxy_buffering off;\n");
     location_common(p, r, "proxy");
-    buf_printf(out, "  }\n  location @route%zu_grpc {\n    grpc_pass grpc://%s_grpc;\n", i, r->pool->name);
+    buf_printf(out, "  }\n  location @route%zu_grpc {\n    grpc_pass grpc%s://%s_grpc;\n", i, r->pool->o->tls.ca[0] ? "s" : "",
+               r->pool->name);
     location_common(p, r, "grpc");
     buf_append_z(out, "  }\n");
 }

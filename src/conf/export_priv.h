@@ -10,6 +10,8 @@
 
 #define EXPORT_MS 1000000ull
 
+#define EXPORT_NORMAL 2 /* `priority` */
+enum export_protocol { EXPORT_HTTP1, EXPORT_HTTP2, EXPORT_AUTO };
 enum export_balance {
     EXPORT_ROUND_ROBIN,
     EXPORT_LEAST_CONN,
@@ -64,6 +66,10 @@ unsigned long long export__ms(uint64_t ns);
 /* Is `word` among them? */
 bool export__has_word(const struct gateway_words *w, const char *word);
 struct export_address export__address(const char *text);
+/* Whom a pool's servers have to prove to be, and the file of authorities; for pools with tls.ca. */
+struct str export__tls_name(const struct gateway_pool *o);
+const char *export__tls_ca(const struct gateway_pool *o);
+bool export__is_ip(struct str host);
 /* Did file or flags give this option? */
 bool export__is_set(const struct export_plan *p, const char *option);
 /* What no front can say about a pool or a route. */

@@ -191,6 +191,37 @@ def test_tls(kind, steady, tmp_path):
             assert stub.ModelReady(pb.ModelReadyRequest(name="simple"), timeout=10).ready
 
 
+@pytest.mark.parametrize("kind", fronts.NAMES)
+def test_tls_to_the_servers(kind, repository, tmp_path):
+    """Replicas that speak TLS and ask for a certificate: HTTP and gRPC reach them; one that proves another name gets no request."""
+    port, grpc_port = fronts.free_port(), fronts.free_port()
+    ca = certificates.Authority(tmp_path / "ca")
+    chain, key = ca.issue("replica", "DNS:replica.test")
+    mine, my_key = ca.issue("front", "DNS:front.test", usage="clientAuth")
+    both = tmp_path / "both.pem"
+    both.write_text(mine.read_text() + my_key.read_text())
+    tls = {"ca": str(ca.ca), "certificate": str(both), "name": "replica.test"}
+    with Server(repository, wait=None, args=(f"--tls.certificates={chain}", f"--tls.keys={key}", f"--tls.client_ca={ca.ca}",
+                                             "--tls.client_auth=required")) as replica:
+        config = tmp_path / "inferd.yaml"
+        config.write_text(json.dumps({"upstreams": [{"name": "right", "servers": [replica.address], "tls": tls},
+                                                    {"name": "wrong", "servers": [replica.address], "tls": {**tls, "name": "other.test"}}],
+                                      "routes": [{"path_prefix": "/wrong", "upstream": "wrong"}, {"path_prefix": "/", "upstream": "right"}]}))
+        made = export(kind, config, f"--listen=127.0.0.1:{port}", f"--grpc-listen=127.0.0.1:{grpc_port}", "127.0.0.1:1")
+        assert made.returncode == 0, made.stderr
+        deadline = time.monotonic() + 20
+        while requests.get(replica.metrics_url + "/v2/health/ready").status_code != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        with fronts.Front(kind, made.stdout, tmp_path, [port, grpc_port]) as front:
+            reply = infer(f"http://127.0.0.1:{port}")
+            assert reply.status_code == 200 and reply.json()["outputs"][0]["data"] == SUM, front.said()
+            with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
+                stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+                assert stub.ModelReady(pb.ModelReadyRequest(name="simple"), timeout=10).ready
+            assert requests.get(f"http://127.0.0.1:{port}/wrong").status_code in (502, 503)
+
+
 def test_what_cannot_be_exported(tmp_path):
     """Errors name the argument and what is accepted."""
     config = tmp_path / "inferd.yaml"

@@ -67,6 +67,12 @@ void server__release(struct server *s);
 /* The folder that the configuration names for what outlives the process; NULL: it names none. */
 const char *server__state_dir(const struct server *s);
 
+/* Append the folder for crash reports and state: the configured one, or where such things go by default; nothing when there is none. */
+void server__state_folder(const struct server *s, struct buf *out);
+
+/* server_sandbox.c: give up the files that the configuration doesn't need (sandbox.files). On the main thread, before any other runs. */
+int server__enter_sandbox(struct server *s, struct error *err) MUST_CHECK;
+
 /* The configured limits, with as many connections as there are descriptors for: raises the process's limit when it can, else warns and
  * lowers max_connections, so that a flood of connections is answered with 503 and doesn't take the descriptors of health checks,
  * metrics and loads. At start and at a reload. */

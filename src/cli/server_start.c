@@ -111,16 +111,22 @@ static void default_state_dir(struct buf *out)
         buf_printf(out, "%s/.local/state/inferd", home);
 }
 
+void server__state_folder(const struct server *s, struct buf *out)
+{
+    const char *named = server__state_dir(s);
+    if (named)
+        buf_append_z(out, named);
+    else if (!s->first_config->state_dir[0])
+        default_state_dir(out);
+}
+
 static void catch_crashes(struct server *s)
 {
-    const char *given = s->config->state_dir, *named = server__state_dir(s);
+    const char *given = s->config->state_dir;
     struct error err = {0};
     struct buf folder;
     buf_init(&folder);
-    if (named)
-        buf_append_z(&folder, named);
-    else if (!given[0])
-        default_state_dir(&folder);
+    server__state_folder(s, &folder);
     const char *path = buf_z(&folder);
     if (os_crash_install(path[0] ? path : NULL, INFERD_VERSION, &err) < 0)
         LOG(s->log, given[0] ? LOG_WARN : LOG_INFO, "crash_folder_unusable", LOG_S("reason", err.text),
@@ -366,6 +372,9 @@ int server__start(struct server *s, struct error *err)
         return rc;
     s->compute_threads = cli_threads(s->config->compute.threads);
     prepare_process(s);
+    rc = server__enter_sandbox(s, err);
+    if (rc < 0)
+        return rc;
     s->metrics = metrics_create();
     s->process_metrics = s->metrics ? process_metrics_create(s->metrics, INFERD_VERSION, os_build_id()) : NULL;
     if (!s->process_metrics)

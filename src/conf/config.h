@@ -42,6 +42,8 @@ enum config_client_auth { CONFIG_CLIENT_NONE, CONFIG_CLIENT_OPTIONAL, CONFIG_CLI
 enum config_log_format { CONFIG_LOG_TEXT, CONFIG_LOG_JSON };
 
 /* Times in nanoseconds, sizes in bytes. Field names are the option's names. */
+enum config_sandbox { CONFIG_SANDBOX_OFF, CONFIG_SANDBOX_TRY, CONFIG_SANDBOX_REQUIRE };
+
 struct config {
     struct {
         struct config_list listen;
@@ -65,6 +67,10 @@ struct config {
         bool follow_symlinks, strict_readiness;
         uint32_t loader_threads;
     } repository;
+    struct {
+        int files; /* enum config_sandbox */
+        struct config_list read, write;
+    } sandbox;
     struct {
         struct config_list seal_keys, signature_keys; /* files */
         bool require_sealed, require_signature;

@@ -40,6 +40,7 @@ static const char *const ort_levels[] = {"debug", "info", "warn", "error", NULL}
 static const char *const tls_versions[] = {"1.2", "1.3", NULL};
 static const char *const client_auths[] = {"none", "optional", "required", NULL};
 static const char *const listener_names[] = {"http", "metrics", "admin", NULL};
+static const char *const sandboxes[] = {"off", "try", "require", NULL};
 static const char *const formats[] = {"text", "json", NULL};
 static const char *const graphs[] = {"none", "basic", "extended", "all", NULL};
 static const char *const providers[] = {"cpu", "cuda", "tensorrt", "openvino", "xnnpack", NULL};
@@ -193,6 +194,9 @@ static const struct option operate_rows[] = {
     STRING("zone", zone, "", FIXED, "The zone this process is in, as servers of `upstreams` name theirs. Empty: zones don't matter."),
     BOOL("load_report", load_report, "true", FIXED, "Tell a balancer that asks (endpoint-load-metrics-format: text or json) how loaded this server is, in the answer's header endpoint-load-metrics."),
     BOOL("insecure", insecure, "false", FIXED, "Allow listeners off loopback although there is no authentication or TLS."),
+    ENUM("sandbox.files", sandbox.files, "off", sandboxes, FIXED, "Give up all files but the system's and those that the configuration names, and the right to execute programs (Landlock). try: go on with a warning on a kernel without it; require: don't start."),
+    LIST("sandbox.read", sandbox.read, "", 64, FIXED, NULL, NULL, "Further files and folders that may be read in the sandbox, such as targets of links in the repository."),
+    LIST("sandbox.write", sandbox.write, "", 64, FIXED, NULL, NULL, "Further files and folders that may be written in the sandbox."),
     STRING("state_dir", state_dir, "", FIXED, "Folder for what should outlive the process (crash reports). Empty: $STATE_DIRECTORY, $XDG_STATE_HOME/inferd or ~/.local/state/inferd; -: none is written."),
 };
 /* clang-format on */

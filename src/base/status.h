@@ -30,7 +30,7 @@ enum status {
     STATUS_IO = -21,                /* a system call failed; the text says which and why (500) */
     STATUS_UPSTREAM = -22,          /* a server behind this one failed: no connection, a broken or a malformed answer (502) */
     STATUS_LOOP = -23,              /* a request came back to a gateway that had sent it on (508) */
-    STATUS_MISDIRECTED = -24,         /* the host asked for is another certificate's than the connection's (421) */
+    STATUS_MISDIRECTED = -24,       /* the host asked for is another certificate's than the connection's (421) */
 };
 #define STATUS_COUNT 25
 

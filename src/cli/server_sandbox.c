@@ -142,8 +142,8 @@ static void add_gateway(struct list *l, const struct gateway_config *g)
 
 static void add_configured(struct list *l, const struct config *c)
 {
-    const char *const read[] = {c->auth.keys_file, c->jwt.keys,    c->jwt.ca,        c->quota.file, c->guard.file,
-                                c->overload.file,  c->tls.crl,     c->tls.client_ca, c->where};
+    const char *const read[] = {c->auth.keys_file, c->jwt.keys, c->jwt.ca,        c->quota.file, c->guard.file,
+                                c->overload.file,  c->tls.crl,  c->tls.client_ca, c->where};
     const char *const written[] = {c->log.file, c->access_log.file, c->audit.file};
     for (size_t i = 0; i < COUNT_OF(read); i++)
         add_file(l, read[i], false);
@@ -190,7 +190,8 @@ int server__enter_sandbox(struct server *s, struct error *err)
     if (rc == 0)
         LOG(s->log, LOG_INFO, "files_sandboxed", LOG_U("paths", l.n));
     else if (c->sandbox.files == CONFIG_SANDBOX_TRY && rc == STATUS_UNIMPLEMENTED) {
-        LOG(s->log, LOG_WARN, "sandbox_unavailable", LOG_S("reason", err->text), LOG_S("effect", "all files can be reached as permissions allow"));
+        LOG(s->log, LOG_WARN, "sandbox_unavailable", LOG_S("reason", err->text),
+            LOG_S("effect", "all files can be reached as permissions allow"));
         *err = (struct error){0};
         rc = 0;
     }

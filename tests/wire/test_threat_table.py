@@ -9,7 +9,9 @@ def test_every_test_that_the_table_names_is_there():
     rows = [line for line in text[text.index("| threat |"):].splitlines()[2:] if line.startswith("|") and not line.startswith("| **")]
     assert len(rows) > 40
     for row in rows:
-        threat, _, tests = [cell.strip() for cell in row.strip("|").split(" | ")]
+        cells = [cell.strip() for cell in row.strip().strip("|").split(" | ")]
+        assert len(cells) == 3, row
+        threat, _, tests = cells
         named, file = re.findall(r"`([^`]+)`", tests), None
         assert named or "by construction" in tests, row
         for name in named:

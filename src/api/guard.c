@@ -128,6 +128,31 @@ int api__guard_depth(struct api_call *call, const struct guard_who *who, struct 
 
 /* ---- inferences ---- */
 
+/* Rules over text read some 20 MB a second, all built-ins together; numbers are compared a hundred times as fast. */
+#define LONG_TEXT_BYTES    (16u << 10)
+#define LONG_NUMBERS_BYTES (1u << 20)
+
+bool api__guard_is_long(const struct api_call *call, uint64_t bytes)
+{
+    const struct guard_set *set = call->guard ? call->guard->set : NULL;
+    if (!set || !set->n_inputs || bytes <= LONG_TEXT_BYTES)
+        return false;
+    for (size_t i = 0; i < set->n_inputs; i++)
+        if (set->inputs[i].n_denied)
+            return true;
+    return bytes > LONG_NUMBERS_BYTES;
+}
+
+bool api__guard_is_long_answer(const struct infer_call *c)
+{
+    uint64_t bytes = 0;
+    if (!c->call->guard || !c->call->guard->set->n_outputs)
+        return false;
+    for (size_t i = 0; i < model_version_contract(c->version)->n_outputs; i++)
+        bytes += c->inf.outputs[i].dtype == DTYPE_BYTES ? c->inf.outputs[i].data.n : 0;
+    return bytes > LONG_TEXT_BYTES;
+}
+
 static struct guard_who who_of(const struct infer_call *c)
 {
     struct guard_who who = c->call->guard->who;

@@ -30,6 +30,9 @@ int api__guard_begin(struct api *a, struct http_request *r, struct api_call *cal
 /* The request is complete. */
 void api__guard_end(struct api_call *call);
 
+/* Would the guard hold an I/O thread for a request of so many bytes, or for the call's answer? Then the pool (work.h) has to have it. */
+bool api__guard_is_long(const struct api_call *call, uint64_t bytes);
+bool api__guard_is_long_answer(const struct infer_call *c);
 /* JSON of a body whose model may not be known yet: its depth. */
 int api__guard_json(struct infer_call *c, struct str json, struct error *err) MUST_CHECK;
 /* Inputs of an inference, bound to its version: INVALID, TOO_LARGE. Whoever has the call. */

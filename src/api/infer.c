@@ -235,7 +235,7 @@ static void finish(struct loop_task *t)
         fail(c, c->inf.status, &c->inf.error);
         return;
     }
-    if (c->protocol->encode_is_long(c)) {
+    if (c->protocol->encode_is_long(c) || api__guard_is_long_answer(c)) {
         if (c->request->gone) {
             fail_gone(c);
             return;

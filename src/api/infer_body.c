@@ -95,7 +95,7 @@ static bool decode_is_long(const struct infer_call *c)
     uint64_t json = r->body.n;
     if (header.p && !str_to_u64(header, &json))
         json = 0; /* refused at once */
-    return json > INFER_LONG_TEXT_BYTES || r->body.n > INFER_LONG_BODY_BYTES;
+    return json > INFER_LONG_TEXT_BYTES || r->body.n > INFER_LONG_BODY_BYTES || api__guard_is_long(c->call, r->body.n);
 }
 
 /* ---- encode ---- */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "api/admission_priv.h"
+#include "api/guard.h"
 #include "api/infer_priv.h"
 #include "api/kserve_grpc_priv.h"
 #include "base/check.h"
@@ -104,7 +105,8 @@ static bool decode_is_long(const struct infer_call *c)
     const struct grpc_message *m = &grpc_infer_of(c)->message;
     if (m->compressed)
         return m->data.n > LONG_PACKED_BYTES;
-    return m->data.n > INFER_LONG_BODY_BYTES || (m->data.n > INFER_LONG_TEXT_BYTES && !is_raw(m->data));
+    return m->data.n > INFER_LONG_BODY_BYTES || api__guard_is_long(c->call, m->data.n) ||
+           (m->data.n > INFER_LONG_TEXT_BYTES && !is_raw(m->data));
 }
 
 /* ---- encode ---- */

@@ -55,11 +55,9 @@ static void free_slot(struct guard_slot *s)
 
 void guard__slots_release(struct guard_gate *g)
 {
-    while (!list_empty(&g->slots)) {
-        struct guard_slot *s = LIST_ENTRY(list_first(&g->slots), struct guard_slot, link);
-        list_remove(&s->link);
-        free_slot(s);
-    }
+    LIST_EACH(l, &g->slots)
+    free_slot(LIST_ENTRY(l, struct guard_slot, link));
+    list_init(&g->slots);
 }
 
 /* ---- fitting ---- */

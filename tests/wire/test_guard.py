@@ -1,6 +1,7 @@
 """test_guard.py: input guard and output policies over the wire: KServe over HTTP and gRPC, OpenAI's endpoints with its SDK, over scripted models that
 copy what they get. One server for all tests; what a policy must do stands in POLICIES beside the tests' texts."""
 import json
+import re
 
 import numpy
 import openai
@@ -41,6 +42,7 @@ outputs:
 - name: pii
   match: {model: "guarded,thinker,text"}
   rules: [{builtin: card}, {builtin: email, replacement: "<mail>"}, {name: codename, literals: [Bluebird], action: refuse}]
+- {name: python, match: {model: python}, rules: [{name: r, regex: "a+b(?!é)", replacement: "<1>"}]}
 - {name: watch, match: {model: "text"}, rules: [{name: seen, regex: "h.llo", action: log}]}
 """
 
@@ -53,6 +55,7 @@ def server(tmp_path_factory):
         write_fake(root, name, "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n")
     write_fake(root, "text", "input = X BYTES [-1,n]\noutput = Y BYTES [-1,n] copy X\n")
     write_fake(root, "guarded", "tokens = true\npiece_bytes = 2\nchat_template = {{ '<tool_call>' }}\n")
+    write_fake(root, "python", "tokens = true\npiece_bytes = 5\ncontext = 100000\n")
     write_fake(root, "thinker", "tokens = true\npiece_bytes = 3\nchat_template = {{ '<tool_call> <think>' }}\n")
     path = root.parent / "guards.yaml"
     path.write_text(POLICIES)
@@ -206,6 +209,15 @@ def test_other_endpoints(server, client):
     assert requests.post(url, json={"text_input": said}).json()["text_output"] == want
     lines = [json.loads(x[6:]) for x in requests.post(url + "_stream", json={"text_input": said}).text.split("\n\n") if x]
     assert "".join(x["text_output"] for x in lines) == want
+
+
+def test_as_python_would(client):
+    """A long text of what may be a match: the stream is what Python's own regular expressions make of the whole."""
+    rng = numpy.random.default_rng(3)
+    said = "".join(rng.choice(["a", "b", "ab", "é", "中", " ", "x1", "-", "aab"], 3000))
+    want = re.sub(r"a+b(?!é)", "<1>", said)
+    got = "".join(c.choices[0].text for c in client.completions.create(model="python", prompt=said, stream=True, max_tokens=20000))
+    assert got == want and got != said
 
 
 def test_refused_answers(server, client):

@@ -4,6 +4,7 @@ constraints hold on real text."""
 import concurrent.futures
 import json
 import math
+import re
 import shutil
 import subprocess
 import threading
@@ -27,7 +28,10 @@ def server(tmp_path_factory):
     (root / "smollm2/1").mkdir(parents=True)
     (root / "smollm2/1/model.gguf").symlink_to(MODEL / "1/model.gguf")
     (root / "smollm2/model.yaml").write_text("parameters:\n  kv_cache_bytes: 256MiB\n  context: 1024\n")
-    with Server(root, args=["--repository.follow_symlinks=true"]) as s:
+    guards = root.parent / "guards.yaml"
+    guards.write_text("")
+    with Server(root, args=["--repository.follow_symlinks=true", f"--guard.file={guards}"]) as s:
+        s.guards = guards
         yield s
 
 
@@ -38,6 +42,31 @@ def client(server):
 
 def text_of(chunks):
     return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+
+
+def guard(server, text):
+    server.guards.write_text(text)
+    assert requests.post(server.admin_url + "/admin/reload").status_code == 200
+
+
+def test_redaction_of_what_a_model_says(server, client):
+    """The oracle: the same answer without policies, through Python's own regular expressions."""
+    plain = client.chat.completions.create(**ASK)
+    said = plain.choices[0].message.content
+    word = max(said.split(), key=len).strip(".,")
+    try:
+        guard(server, f"outputs: [{{name: p, rules: [{{regex: '\\bthe \\w+', name: the}}, {{literals: [{word}], name: w, replacement: '*'}}]}}]")
+        want = re.sub(r"\bthe \w+|" + re.escape(word), lambda m: "*" if m[0] == word else "[REDACTED:the]", said)
+        assert want != said
+        whole = client.chat.completions.create(**ASK)
+        assert whole.choices[0].message.content == want and whole.usage.completion_tokens == plain.usage.completion_tokens
+        assert text_of(client.chat.completions.create(**ASK, stream=True)) == want
+        guard(server, f"outputs: [{{name: p, rules: [{{literals: [{word}], name: w, action: refuse}}]}}]")
+        chunks = list(client.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True}))
+        assert text_of(chunks) == said[:said.index(word)] and chunks[-2].choices[0].finish_reason == "content_filter"
+        assert 0 < chunks[-1].usage.completion_tokens <= plain.usage.completion_tokens
+    finally:
+        guard(server, "")
 
 
 def test_the_same_by_every_way(client):

@@ -205,6 +205,7 @@ static int start_gateway(struct server *s, struct error *err)
     struct gateway_options o = {
         .config = &s->config->gateway,
         .zone = s->config->zone,
+        .resolver = s->config->resolver,
         .metrics = s->metrics,
         .log = s->log,
     };

@@ -147,6 +147,7 @@ struct config {
     bool insecure;
     const char *state_dir; /* "": none */
     const char *zone;      /* "": none */
+    const char *resolver;  /* of names of upstreams; "": the system's */
     bool load_report;
     struct gateway_config gateway; /* `upstreams:` and `routes:`, from the file only */
 

@@ -48,7 +48,7 @@ static const char *const retry_words[] = {"connect", "reset", "timeout", "502", 
 
 /* clang-format off */
 static const struct key server_keys[] = {
-    {"address",      KEY_STRING, AT(gateway_server, address),      NULL,  1, 255, NULL, NULL, "host:port or unix:/path. A name that has several addresses is as many servers."},
+    {"address",      KEY_STRING, AT(gateway_server, address),      NULL,  1, 255, NULL, NULL, "host:port or unix:/path. A name that has several addresses is as many servers; \"_service._tcp.name\" without a port stands for its SRV records, with their priorities and weights."},
     {"weight",       KEY_COUNT,  AT(gateway_server, weight),       "1",   1, 1000, NULL, NULL, "Its share beside the others."},
     {"backup",       KEY_BOOL,   AT(gateway_server, backup),       "false", 0, 0, NULL, NULL, "Takes over in proportion as less than 1 / 1.4 of the others is usable."},
     {"zone",         KEY_STRING, AT(gateway_server, zone),         "",    0, 63, NULL, NULL, "Where it is; with gateway.zone, the local zone is preferred."},
@@ -113,7 +113,10 @@ static const struct section tls_section = SECTION("upstreams[].tls", tls_keys, g
 static const struct key pool_keys[] = {
     {"name",             KEY_STRING, AT(gateway_pool, name),             NULL, 1, 63, NULL, NULL, "Routes name it. Not \"local\"."},
     {"balance",          KEY_ENUM,   AT(gateway_pool, balance),          "round_robin", 0, 0, balances, NULL, "See docs/guide/gateway.md for which to use when."},
-    {"servers",          KEY_LIST,   AT(gateway_pool, servers),          NULL, 1, 1024, NULL, &server_section, "Addresses, or maps as below."},
+    {"servers",          KEY_LIST,   AT(gateway_pool, servers),          "", 1, 1024, NULL, &server_section, "Addresses, or maps as below. May be left out where servers_file is given."},
+    {"servers_file",     KEY_STRING, AT(gateway_pool, servers_file),     "", 0, 4095, NULL, NULL, "More servers from a YAML or JSON file, read again when it changes: a list as under `servers`, or Kubernetes EndpointSlices. One that can't be read, or is empty, leaves the servers as they were."},
+    {"servers_port",     KEY_STRING, AT(gateway_pool, servers_port),     "", 0, 63, NULL, NULL, "Name of the EndpointSlice's port; empty: its first."},
+    {"zone_header",      KEY_STRING, AT(gateway_pool, zone_header),      "", 0, 127, NULL, NULL, "A header that names the zone to prefer for a request, as a front that knows where clients are sets it; a request without it, or with a name that no server has, prefers this process's own (`zone`)."},
     {"hash_key",         KEY_ENUM,   AT(gateway_pool, hash_key),         "client", 0, 0, hash_keys, NULL, "What `hash` hashes."},
     {"hash_header",      KEY_STRING, AT(gateway_pool, hash_header),      "",   0, 127, NULL, NULL, "A header to hash instead; a request without it falls back to hash_key."},
     {"min_healthy",      KEY_COUNT,  AT(gateway_pool, min_healthy),      "1",  1, 1024, NULL, NULL, "Ejection never leaves fewer usable servers than this."},
@@ -344,7 +347,7 @@ static int set_defaults(struct reader *r, const struct section *s, char *base)
             rc = set_defaults(r, k->inside, base);
         else if (k->kind == KEY_WORDS)
             rc = read_words(r, s, k, NULL, str_of(k->initial), (void *)(base + k->offset));
-        else if (k->initial)
+        else if (k->initial && k->kind != KEY_LIST)
             rc = read_scalar(r, s, k, NULL, str_of(k->initial), base + k->offset);
     }
     return rc;
@@ -439,6 +442,33 @@ static int check_tls(struct reader *r, const struct gateway_pool *p)
     return 0;
 }
 
+int gateway_servers_read(const struct node *list, const char *where, struct arena *arena, struct gateway_server **out,
+                         size_t *n, struct error *err)
+{
+    static const struct key key = {.name = "list", .kind = KEY_LIST, .min = 0, .max = 1024, .inside = &server_section};
+    static const struct section top = {.title = "servers_file"};
+    struct reader r = {where, arena, err};
+    struct {
+        struct gateway_server *v;
+        size_t n;
+    } read = {0};
+    int rc = read_list(&r, &top, &key, list, (char *)&read);
+    *out = read.v;
+    *n = read.n;
+    return rc;
+}
+
+int gateway_server_init(struct arena *arena, const char *address, const char *zone, struct gateway_server *out)
+{
+    struct error err;
+    struct reader r = {"servers_file", arena, &err};
+    *out = (struct gateway_server){0};
+    int rc = set_defaults(&r, &server_section, (char *)out);
+    out->address = address;
+    out->zone = zone;
+    return rc;
+}
+
 static int check_pools(struct reader *r, const struct gateway_config *c)
 {
     for (size_t i = 0; i < c->n_pools; i++) {
@@ -449,6 +479,9 @@ static int check_pools(struct reader *r, const struct gateway_config *c)
         if (strcmp(p->name, "local") == 0)
             return node_error(r->err, r->where, 0, STATUS_INVALID,
                               "upstreams[].name: 'local' is this process; take another name");
+        if (!p->n_servers && !p->servers_file[0])
+            return node_error(r->err, r->where, 0, STATUS_INVALID,
+                              "upstreams[].servers: pool '%s' needs servers, or a servers_file", p->name);
         if (find_pool(c, p->name) != p)
             return node_error(r->err, r->where, 0, STATUS_INVALID, "upstreams[].name: '%s' is there twice", p->name);
     }

@@ -44,9 +44,11 @@ struct gateway_pool {
     int balance; /* enum balance_policy of route/pool.h, in its order */
     struct gateway_server *servers;
     size_t n_servers;
-    int hash_key;            /* enum gateway_hash */
-    const char *hash_header; /* "": hash_key */
-    int protocol;            /* enum gateway_protocol of gateway/exchange.h, in its order */
+    const char *servers_file, *servers_port; /* "": none; see endpoint_slice.h */
+    const char *zone_header;                 /* names the zone to prefer for a request; "": this process's own */
+    int hash_key;                            /* enum gateway_hash */
+    const char *hash_header;                 /* "": hash_key */
+    int protocol;                            /* enum gateway_protocol of gateway/exchange.h, in its order */
     uint32_t min_healthy, keepalive, max_fails, queue;
     uint64_t slow_start, connect_timeout, eject_base, eject_max, resolve_interval, queue_timeout, keepalive_timeout,
         ping_interval;
@@ -106,6 +108,12 @@ struct gateway_config {
  * one; a route to a pool that isn't there. NOMEM. */
 int gateway_config_read(const struct node *upstreams, const struct node *routes, const char *where, struct arena *arena,
                         struct gateway_config *out, struct error *err) MUST_CHECK;
+
+/* A list of servers as `servers:` has it, from a file of its own. INVALID, NOMEM. */
+int gateway_servers_read(const struct node *list, const char *where, struct arena *arena, struct gateway_server **out,
+                         size_t *n, struct error *err) MUST_CHECK;
+/* A server with the defaults of its keys; the texts are borrowed. NOMEM. */
+int gateway_server_init(struct arena *arena, const char *address, const char *zone, struct gateway_server *out) MUST_CHECK;
 
 /* A deep copy into `arena`, for who outlives the configuration that it came from. STATUS_NOMEM. */
 int gateway_config_copy(const struct gateway_config *from, struct arena *arena, struct gateway_config *out) MUST_CHECK;

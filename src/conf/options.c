@@ -192,6 +192,7 @@ static const struct option operate_rows[] = {
     TIME("shutdown.grace", shutdown.grace, "0", 0, 1 * HOUR, LIVE, "After SIGTERM: how long to go on serving while readiness says no, so that balancers look away."),
     TIME("shutdown.drain_timeout", shutdown.drain_timeout, "30s", 0, 24 * HOUR, LIVE, "After the grace: how long running requests may take to finish."),
     STRING("zone", zone, "", FIXED, "The zone this process is in, as servers of `upstreams` name theirs. Empty: zones don't matter."),
+    STRING("resolver", resolver, "", FIXED, "DNS server that is asked for the names of upstreams, as IPv4:port. Empty: the system's resolver."),
     BOOL("load_report", load_report, "true", FIXED, "Tell a balancer that asks (endpoint-load-metrics-format: text or json) how loaded this server is, in the answer's header endpoint-load-metrics."),
     BOOL("insecure", insecure, "false", FIXED, "Allow listeners off loopback although there is no authentication or TLS."),
     ENUM("sandbox.files", sandbox.files, "off", sandboxes, FIXED, "Give up all files but the system's and those that the configuration names, and the right to execute programs (Landlock). try: go on with a warning on a kernel without it; require: don't start."),

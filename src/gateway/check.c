@@ -13,8 +13,7 @@
 #include "gateway/gateway_priv.h"
 #include "os/clock.h"
 
-#define TICK_NS    100000000ull
-#define RESOLVE_NS 1000000000ull
+#define TICK_NS 100000000ull
 
 struct server_check {
     struct list link;
@@ -283,40 +282,18 @@ static void checker_main(void *arg)
 
 /* ---- names ---- */
 
-static bool is_name(const char *address)
-{
-    struct str s = str_of(address);
-    bool letters = false;
-    for (size_t i = 0; i < s.n; i++)
-        letters |= (s.p[i] >= 'g' && s.p[i] <= 'z') || (s.p[i] >= 'G' && s.p[i] <= 'Z') || s.p[i] == '-';
-    return letters && strncmp(address, "unix:", 5) != 0;
-}
-
-static bool has_names(const struct gateway_pool *o)
-{
-    for (size_t i = 0; i < o->n_servers; i++)
-        if (is_name(o->servers[i].address))
-            return true;
-    return false;
-}
-
 static void resolver_main(void *arg)
 {
     struct gateway *g = arg;
     uint64_t waited = 0;
     while (!atomic_load_explicit(&g->stop, memory_order_acquire)) {
         struct gateway_table *t = gateway__table_get(g);
-        for (size_t i = 0; i < t->config.n_pools; i++) {
-            const struct gateway_pool *o = &t->config.pools[i];
-            struct error err;
-            uint64_t every = MAX_OF(o->resolve_interval / RESOLVE_NS, (uint64_t)1);
-            if (waited && waited % every == 0 && has_names(o) && live_set_servers(t->pools[i], o, &err) < 0)
-                LOG(g->o.log, LOG_WARN, "upstream_lookup_failed", LOG_S("pool", o->name), LOG_S("reason", err.text));
-        }
+        for (size_t i = 0; waited && i < t->config.n_pools; i++)
+            discover__round(t->pools[i], &t->config.pools[i], waited);
         gateway__table_unref(t);
         waited++;
-        for (int i = 0; i < 10 && !atomic_load_explicit(&g->stop, memory_order_acquire); i++)
-            os_sleep_ns(RESOLVE_NS / 10);
+        for (int i = 0; i < 2 && !atomic_load_explicit(&g->stop, memory_order_acquire); i++)
+            os_sleep_ns(RESOLVE_NS / 2);
     }
 }
 

@@ -568,6 +568,8 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
     buf_init(&f->answer);
     f->ask.hash = hash_key(f);
     f->ask.tokens = hints->tokens;
+    if (f->p->o.zone_header[0])
+        f->ask.zone = gateway__find_zone(g, http_header_get(r, f->p->o.zone_header));
     if (f->p->o.balance == BALANCE_LLM && hints->model.n)
         f->ask.adapter = report_adapter(target->route->rewrite_model[0] ? str_of(target->route->rewrite_model) : hints->model);
     if (f->p->o.balance == BALANCE_LLM && hints->prompt.n) {

@@ -52,7 +52,7 @@ static int take_pool(struct gateway *g, const struct gateway_table *old, const s
     struct gateway_live *before = old ? gateway__pool_of(old, o->name) : NULL;
     bool same = before && gateway_pool_same(&before->o, o) && !transport_is_stale(before->transport, o);
     *out = same ? live_ref(before) : live_create(g, o, err);
-    return *out ? live_set_servers(*out, o, err) : err->code;
+    return *out ? discover__servers(*out, o, err) : err->code;
 }
 
 static int make_table(struct gateway *g, const struct gateway_config *config, const struct gateway_table *old,
@@ -158,6 +158,17 @@ uint32_t gateway__zone_id(struct gateway *g, const char *name)
         if (g->zones[i] && strcmp(g->zones[i], name) == 0)
             id = i + 1;
     }
+    os_mutex_unlock(&g->lock);
+    return id;
+}
+
+uint32_t gateway__find_zone(struct gateway *g, struct str name)
+{
+    uint32_t id = 0;
+    os_mutex_lock(&g->lock);
+    for (uint32_t i = 0; name.n && i < GATEWAY_ZONES && !id && g->zones[i]; i++)
+        if (str_eqz(name, g->zones[i]))
+            id = i + 1;
     os_mutex_unlock(&g->lock);
     return id;
 }

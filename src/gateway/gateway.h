@@ -22,6 +22,7 @@ struct gateway_table;
 struct gateway_options {
     const struct gateway_config *config; /* copied */
     const char *zone;                    /* "": none */
+    const char *resolver;                /* DNS server to ask, "IPv4:port"; "": the system's way of finding names */
     struct metrics *metrics;
     struct logger *log;
 };

@@ -10,6 +10,7 @@
  *   answer.c   an upstream's answer on its way to the client
  *   headers.c  what is sent on and what is not, both ways
  *   check.c    the thread that ticks pools and checks servers; the one that looks up names
+ *   discover.c which servers there are: names looked up, files read
  *   report.c   what servers say of themselves: polled, or in a header of their answers
  *
  * Locks: gateway.lock (RANK_ROUTES): the current table. gateway_pool_live.lock (RANK_POOL): the pool, its budget, its queue. Neither is held
@@ -53,6 +54,8 @@ struct gateway_live {
     struct metric *retries, *queued, *queue_refused, *budget_refused;
     struct list checks; /* struct server_check; the check thread's */
     struct list polls;  /* struct server_poll (report.c); the check thread's */
+    struct metric *lookup_failures, *lookup_stale;
+    _Atomic uint64_t file_stamp; /* of servers_file, as it was last read */
     struct metric *hedges[HEDGE_RESULTS];
     struct metric *report_failures, *evicted, *waiting;
     struct metric_histogram *queue_seconds;
@@ -89,13 +92,13 @@ void gateway__table_unref(struct gateway_table *t);
 struct gateway_live *gateway__pool_of(const struct gateway_table *t, const char *name); /* borrowed */
 /* The id of a zone's name, 0 for "" or when there are too many. */
 uint32_t gateway__zone_id(struct gateway *g, const char *name);
+/* The same for a name from outside: 0 when no server has it. */
+uint32_t gateway__find_zone(struct gateway *g, struct str name);
 
 /* ---- pools.c ---- */
 struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o, struct error *err);
 struct gateway_live *live_ref(struct gateway_live *p);
 void live_unref(struct gateway_live *p);
-/* Look up `o`'s servers and set them. A name that isn't found keeps what was there under it: warned about. Blocks on the resolver. */
-int live_set_servers(struct gateway_live *p, const struct gateway_pool *o, struct error *err) MUST_CHECK;
 /* Count an ended try and give its place to who waits. */
 void live_done(struct gateway_live *p, const struct pick *k, enum pick_outcome outcome, uint64_t now_ns);
 /* Wake the first that waits, if any; p->lock held. */
@@ -254,6 +257,14 @@ void report__head(struct forward *f);
 /* Polls for the servers that are there, none for those that left. The check thread. */
 void report__tend(struct gateway_live *p);
 void report__stop(struct gateway_live *p);
+
+/* ---- discover.c ---- */
+/* Find `o`'s servers by name and file, and set them. A name or file that yields nothing keeps what was there from it: warned about, counted.
+ * Blocks on the resolver. INVALID: something that is no address; NOMEM. */
+int discover__servers(struct gateway_live *p, const struct gateway_pool *o, struct error *err) MUST_CHECK;
+/* What the resolver thread does every RESOLVE_NS: names whose time has come, files that have changed. */
+void discover__round(struct gateway_live *p, const struct gateway_pool *o, uint64_t round);
+#define RESOLVE_NS 250000000ull
 
 /* ---- check.c ---- */
 /* The server of this name; p->lock held. NULL: it left. */

@@ -1,4 +1,4 @@
-/* pools.c: a route/pool with what it takes to run it: a lock, the retry budget, requests that wait for room, metrics, and names looked up. */
+/* pools.c: a route/pool with what it takes to run it: a lock, the retry budget, requests that wait for room, and metrics. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +8,6 @@
 #include "base/status.h"
 #include "gateway/gateway_priv.h"
 #include "os/clock.h"
-
-#define ADDRESSES_MAX 64 /* that one name stands for */
 
 static void on_event(void *ctx, const struct pool *pool, const struct upstream *u, enum pool_event e, const char *reason)
 {
@@ -36,6 +34,14 @@ static void register_pool(struct gateway_live *p)
                                "Requests refused because too many waited, or they waited too long.", p->o.name);
     p->budget_refused = counter(p->g, "inferd_upstream_retry_budget_refused_total",
                                 "Retries not made because too many were under way.", p->o.name);
+    p->lookup_failures =
+        counter(p->g, "inferd_upstream_lookup_failures_total",
+                "Names and files of servers that yielded nothing: the servers known from them stayed.", p->o.name);
+    static const char *const by_pool[] = {"pool", NULL};
+    struct metric_family *stale =
+        metrics_family(p->g->o.metrics, METRIC_GAUGE, "inferd_upstream_lookup_stale",
+                       "1: some servers are those of an earlier lookup, as the latest yielded nothing.", by_pool, NULL, 0);
+    p->lookup_stale = stale ? metrics_series(stale, (const char *const[]){p->o.name, NULL}) : NULL;
     static const char *const results[HEDGE_RESULTS] = {
         [HEDGE_STARTED] = "started", [HEDGE_WON] = "won", [HEDGE_LOST] = "lost", [HEDGE_FAILED] = "failed"};
     static const char *const by_result[] = {"pool", "result", NULL};
@@ -133,103 +139,6 @@ void live_unref(struct gateway_live *p)
     arena_release(&p->arena);
     os_mutex_release(&p->lock);
     free(p);
-}
-
-/* ---- servers ---- */
-
-struct found {
-    struct upstream_options *list;
-    char (*names)[OS_ADDR_TEXT_BYTES];
-    size_t n, cap;
-};
-
-static int found_add(struct found *f, const struct upstream_options *o, const struct os_addr *a)
-{
-    if (f->n == f->cap) {
-        size_t cap = f->cap ? 2 * f->cap : 16;
-        struct upstream_options *list = realloc(f->list, cap * sizeof *list);
-        f->list = list ? list : f->list;
-        char(*names)[OS_ADDR_TEXT_BYTES] = realloc(f->names, cap * sizeof *names);
-        f->names = names ? names : f->names;
-        if (!list || !names)
-            return STATUS_NOMEM;
-        f->cap = cap;
-    }
-    os_addr_text(a, f->names[f->n]);
-    for (size_t i = 0; i < f->n; i++)
-        if (strcmp(f->names[i], f->names[f->n]) == 0)
-            return 0; /* two names for one address */
-    f->list[f->n++] = *o;
-    return 0;
-}
-
-/* The host of "host:port", brackets off; "" of a unix socket. */
-static struct str host_of(const char *address)
-{
-    const char *colon = strrchr(address, ':');
-    struct str h = {address, colon ? (size_t)(colon - address) : strlen(address)};
-    if (strncmp(address, "unix:", 5) == 0)
-        return STR("");
-    if (h.n > 2 && h.p[0] == '[' && h.p[h.n - 1] == ']')
-        h = (struct str){h.p + 1, h.n - 2};
-    return h;
-}
-
-/* One configured server: every address that its name has now. */
-static int look_up(struct gateway_live *p, const struct gateway_server *s, struct found *f)
-{
-    struct os_addr addrs[ADDRESSES_MAX];
-    struct error err = {0};
-    size_t n = 0;
-    struct upstream_options o = {
-        .host = host_of(s->address),
-        .weight = s->weight,
-        .level = s->backup,
-        .zone = gateway__zone_id(p->g, s->zone),
-        .max_conns = s->max_conns,
-        .max_fails = s->max_fails,
-        .fail_timeout_ns = s->fail_timeout,
-        .slow_start_ns = s->slow_start,
-    };
-    if (os_addr_resolve(s->address, addrs, ADDRESSES_MAX, &n, &err) < 0) {
-        LOG(p->g->o.log, LOG_WARN, "upstream_unresolved", LOG_S("pool", p->o.name), LOG_S("address", s->address),
-            LOG_S("reason", err.text));
-        return err.code == STATUS_INVALID ? STATUS_INVALID : STATUS_NOT_FOUND;
-    }
-    int rc = 0;
-    for (size_t i = 0; i < n && !rc; i++)
-        rc = found_add(f, &o, &addrs[i]);
-    return rc;
-}
-
-int live_set_servers(struct gateway_live *p, const struct gateway_pool *o, struct error *err)
-{
-    struct found f = {0};
-    int rc = 0;
-    bool lost = false;
-    for (size_t i = 0; i < o->n_servers && rc != STATUS_NOMEM && rc != STATUS_INVALID; i++) {
-        rc = look_up(p, &o->servers[i], &f);
-        lost |= rc == STATUS_NOT_FOUND;
-    }
-    if (rc == STATUS_INVALID)
-        rc = error_set(err, STATUS_INVALID,
-                       "upstream pool \"%s\" has a server that is no address: write HOST:PORT or unix:/path", o->name);
-    else if (rc == STATUS_NOMEM)
-        rc = error_set(err, STATUS_NOMEM, "out of memory for the servers of pool \"%s\"", o->name);
-    else
-        rc = 0;
-    for (size_t i = 0; i < f.n; i++)
-        f.list[i].name = str_of(f.names[i]);
-    os_mutex_lock(&p->lock);
-    /* a resolver that fails for a while must not empty a pool that works */
-    struct upstream_view v;
-    bool keep = lost && pool_look(p->pool, 0, 0, &v);
-    if (!rc && !keep)
-        rc = pool_set(p->pool, f.list, f.n, os_monotonic_ns(), err);
-    os_mutex_unlock(&p->lock);
-    free(f.list);
-    free(f.names);
-    return rc;
 }
 
 /* ---- ends of tries ---- */

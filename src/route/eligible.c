@@ -128,7 +128,8 @@ static void choose_level(struct pool *p, size_t *n, uint64_t now_ns)
 }
 
 /* Step 5. Capacity of each zone among the candidates; false: zones are not to be looked at. */
-static bool zone_capacity(const struct pool *p, size_t n, uint64_t now_ns, double cap[POOL_ZONES_MAX], size_t *zones)
+static bool zone_capacity(const struct pool *p, size_t n, uint32_t local, uint64_t now_ns, double cap[POOL_ZONES_MAX],
+                          size_t *zones)
 {
     uint32_t count[POOL_ZONES_MAX] = {0};
     double sum = 0;
@@ -149,19 +150,19 @@ static bool zone_capacity(const struct pool *p, size_t n, uint64_t now_ns, doubl
         *zones += count[z] > 0;
         cap[z] /= sum;
     }
-    return *zones > 1 && count[p->o.local_zone] > 0;
+    return *zones > 1 && count[local] > 0;
 }
 
 /* The gateways are taken to be spread evenly over the zones. A zone with more than its even share of the capacity takes what its own
  * gateways get; one with less keeps what it can, and the rest goes where capacity is to spare. */
-static void choose_zone(struct pool *p, size_t *n, uint64_t now_ns)
+static void choose_zone(struct pool *p, size_t *n, uint32_t local, uint64_t now_ns)
 {
     double cap[POOL_ZONES_MAX], spare = 0;
     size_t zones;
-    if (!p->o.local_zone || !zone_capacity(p, *n, now_ns, cap, &zones))
+    if (!local || !zone_capacity(p, *n, local, now_ns, cap, &zones))
         return;
     double even = 1.0 / (double)zones;
-    uint32_t zone = p->o.local_zone;
+    uint32_t zone = local;
     if (cap[zone] < even && rand_f64(&p->rand) >= cap[zone] / even) {
         for (size_t z = 0; z < POOL_ZONES_MAX; z++)
             spare += MAX_OF(cap[z] - even, 0.0);
@@ -196,7 +197,7 @@ int pool__eligible(struct pool *p, const struct pick_request *r, uint64_t now_ns
     if (!narrow(p, n, HAS_ROOM, now_ns))
         return error_set(err, STATUS_EXHAUSTED, "all %zu upstreams of pool \"%s\" that can be used are full", healthy, p->name);
     choose_level(p, n, now_ns);
-    choose_zone(p, n, now_ns);
+    choose_zone(p, n, r->zone ? r->zone : p->o.local_zone, now_ns);
     ASSERT(*n > 0);
     return 0;
 }

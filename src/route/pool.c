@@ -419,6 +419,7 @@ bool pool_look(const struct pool *p, size_t i, uint64_t now_ns, struct upstream_
     *out = (struct upstream_view){
         .upstream = u,
         .name = u->o.name,
+        .options = &u->o,
         .usable = upstream__usable(u, now_ns),
         .down = u->down,
         .ejected = upstream__ejected(u, now_ns),

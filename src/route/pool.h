@@ -80,6 +80,7 @@ struct upstream_options {
     uint32_t weight;          /* 1..1000 [1] */
     uint32_t level;           /* 0; backups 1 and up */
     uint32_t zone;            /* id, 0: none */
+    uint64_t source;          /* the caller's: what it was made from */
     uint32_t max_conns;       /* requests in flight; 0: no bound */
     uint32_t max_fails;       /* nginx: so many failures within fail_timeout take it out for fail_timeout; 0: the pool's rule */
     uint64_t fail_timeout_ns; /* [10 s] */
@@ -137,6 +138,7 @@ struct pick_request {
     const uint64_t *prefix; /* chained hashes of the prompt's blocks (prefix.h); the llm policy */
     size_t n_prefix;
     uint64_t tokens;  /* what it is expected to cost; the llm policy [1] */
+    uint32_t zone;    /* to prefer; 0: the pool's local one */
     uint64_t adapter; /* hash of the adapter's name, 0: none */
     const struct upstream *tried[PICK_TRIED_MAX];
     size_t n_tried;
@@ -174,6 +176,7 @@ void pool_tick(struct pool *p, uint64_t now_ns);
 struct upstream_view {
     struct upstream *upstream;
     struct str name;
+    const struct upstream_options *options; /* as configured */
     bool usable, down, ejected, suspect;
     enum upstream_says says;
     uint32_t in_flight, level, zone, weight, times_ejected;

@@ -104,7 +104,7 @@ static void signature(const uint8_t *p, size_t n)
         buf_init(&again);
         sign_render(m.model, m.version, m.entries, m.n, &again);
         struct sign_manifest twin;
-        buf_append_z(&again, "signature ");
+        buf_append_z(&again, "signature \n");
         check(sign_parse(buf_str(&again), &a, &twin, &err) == 0 && twin.n == m.n && str_eq(twin.model, m.model));
         buf_release(&again);
     } else {

@@ -504,6 +504,8 @@ static void test_refusals(void **state)
     }
 }
 
+#define BY_EITHER "a 400, or an RST by nghttp2 (from 1.60 on)"
+
 /* A NUL can't be written in the table above; missing pseudo-headers and schemes neither. */
 static void test_refusals_by_hand(void **state)
 {
@@ -519,7 +521,7 @@ static void test_refusals_by_hand(void **state)
         {{{":scheme", "http"}, {":path", "/"}, {":authority", "h"}}, 0, "RST 1 1\n"},
         {{{":method", "GET"}, {":scheme", "http"}, {":authority", "h"}}, 0, "RST 1 1\n"},
         {{{":method", "GET"}, {":scheme", "ftp"}, {":path", "/"}, {":authority", "h"}}, 0, "HEADERS 1 end :status=400\n"},
-        {{{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "u@h"}}, 0, "HEADERS 1 end :status=400\n"},
+        {{{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {":authority", "u@h"}}, 0, BY_EITHER},
         {{{":method", "CONNECT"}, {":authority", "h:80"}}, 0, "HEADERS 1 end :status=501\n"},
         {{{":method", "GET"}, {":scheme", "http"}, {":path", "/"}, {"host", "h"}},
          0,
@@ -535,7 +537,11 @@ static void test_refusals_by_hand(void **state)
                         k == 4 && rows[i].value_n ? rows[i].value_n : strlen(rows[i].fields[k][1]));
         put_frame(&o.in, F_HEADERS, END_HEADERS | END_STREAM, 1, block.p, block.n);
         assert_true(give(&o, 10000));
-        assert_string_equal(sent(&o), rows[i].want);
+        const char *got = sent(&o);
+        if (strcmp(rows[i].want, BY_EITHER) == 0)
+            assert_true(strcmp(got, "HEADERS 1 end :status=400\n") == 0 || strcmp(got, "RST 1 1\n") == 0);
+        else
+            assert_string_equal(got, rows[i].want);
         buf_release(&block);
         stop(&o);
     }

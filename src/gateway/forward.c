@@ -236,10 +236,11 @@ static void on_timer(struct loop_timer *t)
         return;
     case FORWARD_SENT:
     case FORWARD_BUFFERING:
+        f->last_status = STATUS_DEADLINE; /* should nobody else be left to ask */
+        error_set(&f->last, STATUS_DEADLINE, "the server for this request did not answer in time");
         if (now < f->deadline_ns && forward__retry(f, PICK_TIMEOUT, "timeout", now))
             return;
-        fail(f, STATUS_DEADLINE, "the server for this request did not answer in time",
-             now >= f->try_until_ns ? PICK_TIMEOUT : PICK_CANCELLED);
+        fail(f, STATUS_DEADLINE, f->last.text, now >= f->try_until_ns ? PICK_TIMEOUT : PICK_CANCELLED);
         return;
     case FORWARD_STREAMING:
         answer__break(f, "the server that answered this request fell silent");

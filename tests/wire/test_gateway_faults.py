@@ -1,0 +1,257 @@
+"""test_gateway_faults.py: each fault of an upstream, and exactly what the client sees of it; then ten minutes of all of them at random, with every
+request accounted for exactly once (marked `soak`; INFERD_SOAK_SECONDS shortens it)."""
+import collections
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import threading
+import time
+
+import pytest
+import requests
+
+from gateway_upstream import Upstream, answer, events, raw, reset, silent
+from inferd_server import SIMPLE, Server, write_fake
+from test_gateway import BODY, SUM, gateway, pool, text_of, total
+from test_gateway_reports import wait_for
+
+SECONDS = float(os.environ.get("INFERD_SOAK_SECONDS", "600"))
+
+
+def rst(connection, request):
+    """Half an answer, then a reset instead of an end."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return "close"
+
+
+def half_open(connection, request):
+    """Closes its sending side and goes on holding the connection."""
+    connection.shutdown(socket.SHUT_WR)
+    time.sleep(1)
+    return "close"
+
+
+def trickle(connection, request):
+    """A head that comes a byte at a time, for longer than a try may take."""
+    for byte in b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}":
+        connection.sendall(bytes([byte]))
+        time.sleep(0.05)
+
+
+BEFORE = {  # before the answer's first byte went to the client: (what the server does, what a client sees when nobody else is there)
+    "reset": (reset, 502),
+    "half_open": (half_open, 502),
+    "garbage": (raw(b"\x16\x03\x01 what is this\r\n\r\n"), 502),
+    "garbage_after_status": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nbad header\r\n\r\n{}"), 502),
+    "two_lengths": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"), 502),
+    "length_too_long": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}"), 502),
+    "reset_in_the_body": (rst, 502),
+    "503": (answer(status="503 Service Unavailable"), 503),
+    "silent": (silent(), 504),
+    "trickle": (trickle, 504),
+}
+
+
+@pytest.mark.parametrize("fault", BEFORE)
+def test_before_the_first_byte(faulty, fault):
+    """Alone: the status that says what happened, once. With a healthy neighbour: its answer, and the fault is seen by nobody."""
+    g, alone, bad, good = faulty
+    behave, status = BEFORE[fault]
+    alone.behave = bad.behave = behave
+    start = time.monotonic()
+    reply = requests.post(g.url + "/alone", data=b"x")
+    assert reply.status_code == status and reply.json()["error"]
+    assert time.monotonic() - start < 2.5
+    for _ in range(2):
+        reply = requests.post(g.url + "/pair", data=b"x")
+        assert (reply.status_code, reply.text) == (200, '"good"')
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    """Pools of one bad server, of a bad and a good one, and the same for streams, where no time-out has made the bad one suspect."""
+    with Upstream(answer()) as alone, Upstream(answer()) as bad, Upstream(answer(b'"good"')) as good, Upstream(answer()) as cut_off:
+        pools = {"alone": [alone], "pair": [bad, good], "events": [cut_off, good]}
+        text = text_of([pool(servers, n, max_fails=1000) for n, servers in pools.items()],
+                       [{"path": "/" + n, "upstream": n, "try_timeout": "300ms", "idle_timeout": "500ms"} for n in pools])
+        with gateway(tmp_path_factory.mktemp("g"), text) as g:
+            g.cut_off = cut_off
+            yield g, alone, bad, good
+
+
+def cut(connection, request):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 300000)
+    return "close"
+
+
+def stalls(connection, request):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 0\n\n\r\n")
+    time.sleep(1.5)
+    return "close"
+
+
+def bad_chunk(connection, request):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 0\n\n\r\nZZ\r\n")
+    return "close"
+
+
+@pytest.mark.parametrize("behave", [events(1, 0, end=False), stalls, bad_chunk], ids=["broken", "stalls", "bad_chunk"])
+def test_events_end_in_band(faulty, behave):
+    """What had come is there, then one error event, no [DONE], and a proper end; nobody else is asked."""
+    g, alone, bad, good = faulty
+    asked = len(good.requests)
+    g.cut_off.behave = behave
+    seen = set()
+    for _ in range(2):
+        text = requests.post(g.url + "/events", data=b"x", stream=True).content.decode()
+        seen.add(text.split("\n")[0])
+        if text != '"good"':
+            assert text.startswith("data: 0\n\nevent: error\ndata: {") and text.count("event: error") == 1 and "[DONE]" not in text
+    assert seen == {"data: 0", '"good"'} and len(good.requests) == asked + 1
+
+
+def test_another_format_is_cut(faulty):
+    g, alone, bad, good = faulty
+    alone.behave = cut
+    with pytest.raises(requests.exceptions.ChunkedEncodingError):
+        requests.post(g.url + "/alone", data=b"x", stream=True).content
+
+
+def test_more_than_was_announced_is_not_passed_on(faulty):
+    """Bytes behind the answer's length belong to no answer: the client gets what was announced, and the connection is not used again."""
+    g, alone, bad, good = faulty
+    alone.behave = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
+    session = requests.Session()
+    for _ in range(3):
+        reply = session.post(g.url + "/alone", data=b"x")
+        assert (reply.status_code, reply.text) in ((200, "{}"), (502, reply.text)) and "forged" not in reply.text
+
+
+# ---- ten minutes of everything ----
+
+FAULTS = [reset, half_open, rst, raw(b"nonsense\r\n\r\n"), silent(2), trickle, answer(status="503 Service Unavailable"),
+          raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}")]
+
+
+def echo(connection, request):
+    body = json.dumps({"id": request.get("x-request-id")[0]}).encode()
+    if request.target != "/stream":
+        return answer(body)(connection, request)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for i in range(10):
+        piece = b"data: " + body + b"\n\n"
+        connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+        time.sleep(0.01)
+        if request.fault == "mid":
+            return "close"
+    connection.sendall(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+    return None
+
+
+class Shaky:
+    """A server that misbehaves for a while, now and then; answers bear the request's id. Counts what it took, by id."""
+
+    def __init__(self, seed):
+        self.random, self.taken, self.fault = random.Random(seed), collections.Counter(), None
+
+    def __call__(self, connection, request):
+        self.taken[request.get("x-request-id")[0]] += 1
+        request.fault = None
+        if self.fault == "mid":
+            request.fault = "mid" if request.target == "/stream" else None
+        elif self.fault:
+            return self.fault(connection, request)
+        return echo(connection, request)
+
+
+class Soak:
+    def __init__(self, g, until):
+        self.g, self.until, self.lock = g, until, threading.Lock()
+        self.outcomes, self.wrong, self.sent = collections.Counter(), [], 0
+
+    def one(self, host, number, worker):
+        name = f"r{worker}-{number}"
+        path = "/stream" if number % 5 == 0 else "/x"
+        c = http.client.HTTPConnection(host, timeout=30)
+        try:
+            c.request("POST", path, b"x" * (number % 3000), {"x-request-id": name})
+            reply = c.getresponse()
+            text = reply.read().decode()
+            if reply.status != 200:
+                return f"{reply.status}"
+            ids = [json.loads(t.removeprefix("data: "))["id"] for t in text.split("\n") if '"id"' in t]
+            if set(ids) != {name}:
+                self.wrong.append((name, text[:200]))
+            if path == "/x":
+                return "200" if len(ids) == 1 else "wrong"
+            if text.endswith("data: [DONE]\n\n"):
+                return "stream" if len(ids) == 10 and "event: error" not in text else "wrong"
+            return "in-band" if text.count("event: error") == 1 and 1 <= len(ids) <= 10 else "wrong"
+        except (OSError, http.client.HTTPException) as e:
+            return "cut " + type(e).__name__
+        finally:
+            c.close()
+
+    def run(self, worker):
+        number = 0
+        while time.monotonic() < self.until:
+            outcome = self.one(self.g.address, number, worker)
+            number += 1
+            with self.lock:
+                self.outcomes[outcome] += 1
+                if outcome == "wrong":
+                    self.wrong.append((worker, number))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(SECONDS + 120)
+def test_random_faults(tmp_path):
+    """Four servers, at most two of them bad at a time, one of six faults each for a second or so; 8 clients, one request in five a stream. Every
+    request has exactly one outcome, no answer is another request's, none that isn't repeatable is served twice, and nothing is left over."""
+    shaky = [Shaky(i) for i in range(4)]
+    servers = [Upstream(s) for s in shaky]
+    text = text_of([pool(servers, max_fails=3, eject_base="1s", eject_max="2s", queue=64, hedge={"percentile": 95},
+                         retry={"attempts": 4, "on": ["connect", "reset", "timeout", "503"]})],
+                   [{"path_prefix": "/", "upstream": "p", "try_timeout": "500ms", "idle_timeout": "1s"}])
+    with gateway(tmp_path, text) as g:
+        soak = Soak(g, time.monotonic() + SECONDS)
+        workers = [threading.Thread(target=soak.run, args=(w,)) for w in range(8)]
+        for w in workers:
+            w.start()
+        dice = random.Random(7)
+        while time.monotonic() < soak.until:
+            for s in shaky:
+                s.fault = None
+            for s in dice.sample(shaky, dice.choice((0, 1, 1, 2))):
+                s.fault = dice.choice([*FAULTS, "mid"])
+            time.sleep(dice.uniform(0.3, 1.5))
+        for s in shaky:
+            s.fault = None
+        for w in workers:
+            w.join()
+        wait_for(lambda: requests.get(g.admin_url + "/admin/status").json()["upstreams"]["p"]["active"] == 0)
+        status = requests.get(g.admin_url + "/admin/status").json()["upstreams"]["p"]
+        asked = sum(soak.outcomes.values())
+        tries = total(g, "inferd_upstream_requests_total")
+        retries, hedges = total(g, "inferd_upstream_retries_total"), total(g, "inferd_upstream_hedges_total", result="started")
+        ended = sum(total(g, "inferd_upstream_hedges_total", result=r) for r in ("won", "lost", "failed"))
+        print(f"\n{asked} requests in {SECONDS:.0f} s ({asked / SECONDS:.0f}/s, 20 % streams): {dict(soak.outcomes)}; {tries:.0f} tries, "
+              f"{retries:.0f} retries, {hedges:.0f} hedges")
+        assert not soak.wrong, soak.wrong[:5]
+        assert not [o for o in soak.outcomes if o.startswith("cut") or o == "wrong"], soak.outcomes
+        assert set(soak.outcomes) <= {"200", "stream", "in-band", "502", "503", "504"}, soak.outcomes
+        assert tries == asked + retries + hedges  # each try is counted once, and nothing else is
+        assert ended == hedges
+        assert (status["waiting"], status["retrying"]) == (0, 0) and all(s["in_flight"] == 0 for s in status["servers"])
+        served = collections.Counter()
+        for s in shaky:
+            served.update(s.taken)
+        assert len(served) <= asked and max(served.values()) <= 5  # four tries and a hedge
+        assert soak.outcomes["200"] + soak.outcomes["stream"] >= 0.97 * asked
+    for s in servers:
+        s.listener.close()

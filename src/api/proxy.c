@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "gateway/gateway.h"
 #include "wire/json_peek.h"
+#include "wire/url.h"
 
 #define BYTES_PER_TOKEN 4 /* of English, roughly; for balancing only */
 
@@ -27,9 +28,14 @@ int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call
     enum gateway_where where = gateway_match(a->o.gateway, r, call->match.model, false, &target);
     if (where == GATEWAY_LOCAL)
         return local;
+    int rc = url_check_path(r->path, err); /* else a route for /a would let /a/../b through, to who resolves it */
+    if (rc < 0) {
+        gateway_forget(&target);
+        return rc;
+    }
     if (local < 0)
         call->match = (struct route_match){.id = ROUTE_PROXY, .model = call->match.model};
-    int rc = api__authorise(a, r, call, err);
+    rc = api__authorise(a, r, call, err);
     if (rc == 0)
         rc = api__quota_begin(a, r, call, err);
     if (rc < 0) {

@@ -202,10 +202,28 @@ static bool is_sendable(const struct http_header *h)
     return http1_is_token(h->name);
 }
 
+/* A client of HTTP/2 may send its cookies in pieces; elsewhere they are one field (RFC 9113, 8.2.3). */
+static void add_or_join(struct list_of *l, const struct http_header *h, struct http_header **cookie)
+{
+    if (!str_ieqz(h->name, "cookie")) {
+        add(l, h->name, h->value);
+    } else if (!*cookie) {
+        *cookie = &l->h[l->n];
+        add(l, h->name, h->value);
+    } else {
+        struct str was = (*cookie)->value;
+        char *both = arena_printf(l->arena, "%.*s; %.*s", (int)was.n, was.p, (int)h->value.n, h->value.p);
+        l->failed |= !both;
+        if (both)
+            (*cookie)->value = (struct str){both, was.n + 2 + h->value.n};
+    }
+}
+
 int headers__request(struct forward *f, uint64_t now_ns, struct error *err)
 {
     const struct http_request *r = f->r;
     struct list_of l = {.arena = r->arena};
+    struct http_header *cookie = NULL;
     size_t connection = first_connection(r->headers, r->n_headers);
     struct str host = http_header_get(r, "host"), authority = host.n ? host : upstream_name(f->pick.upstream);
     l.h = arena_array(r->arena, r->n_headers + f->target.route->set_headers.n + OWN_HEADERS, sizeof *l.h);
@@ -218,7 +236,7 @@ int headers__request(struct forward *f, uint64_t now_ns, struct error *err)
             continue;
         if (!is_sendable(&r->headers[i]))
             return error_set(err, STATUS_INVALID, "the header %.*s can't be sent on", STR_ARG(r->headers[i].name));
-        add(&l, r->headers[i].name, r->headers[i].value);
+        add_or_join(&l, &r->headers[i], &cookie);
     }
     add_set(f, &l, &authority);
     bool has_body = f->body.n || r->method == HTTP_POST || r->method == HTTP_PUT || r->method == HTTP_PATCH;

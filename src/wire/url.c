@@ -174,6 +174,41 @@ int url_split_path(struct arena *a, struct str path, struct str *segs, size_t ma
     return 0;
 }
 
+/* The byte at path.p[*at], decoded, and behind it; -1: a bad escape. */
+static int next_byte(struct str path, size_t *at)
+{
+    unsigned char b = (unsigned char)path.p[(*at)++];
+    if (b != '%')
+        return b;
+    int high = path.n - *at >= 2 ? hex_value(path.p[*at]) : -1, low = path.n - *at >= 2 ? hex_value(path.p[*at + 1]) : -1;
+    *at += 2;
+    return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+int url_check_path(struct str path, struct error *err)
+{
+    size_t at = 0, n = 0, dots = 0; /* of the segment; bytes behind a ';' are not counted */
+    bool parameter = false;
+    while (at <= path.n) {
+        int b = at < path.n ? next_byte(path, &at) : (at++, '/');
+        if (b <= 0)
+            return error_set(err, STATUS_INVALID,
+                             "the URL's path holds a %%00 or a '%%' that two hexadecimal digits do not follow");
+        if (b == '/' || b == '\\') {
+            if (n && n <= 2 && dots == n)
+                return error_set(err, STATUS_INVALID, "the URL's path holds a '.' or '..' segment; send the resolved path");
+            n = dots = 0;
+            parameter = false;
+        } else if (b == ';' || parameter) {
+            parameter = true;
+        } else {
+            n++;
+            dots += b == '.';
+        }
+    }
+    return 0;
+}
+
 int url_query_get(struct arena *a, struct str query, const char *name, struct str *out, struct error *err)
 {
     struct str rest = query, part;

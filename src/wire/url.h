@@ -36,6 +36,10 @@ bool url_is_authority(struct str s);
  * borrowed from `path`. */
 int url_split_path(struct arena *a, struct str path, struct str *segs, size_t max, size_t *n, struct error *err) MUST_CHECK;
 
+/* May `path` (encoded) be sent on to a server that reads it its own way? STATUS_INVALID where readers disagree about what it names: a "." or ".."
+ * segment in any spelling, also between encoded slashes or backslashes ("..%2f", "..%5c") and before a ';' ("..;x"), a "%00", a bad escape. */
+int url_check_path(struct str path, struct error *err) MUST_CHECK;
+
 /* Percent-decode `s`; '+' becomes a space when `form` is set. Borrowed from `s` when there is nothing to
  * decode, else in `a`. STATUS_INVALID on a bad escape or "%00", STATUS_NOMEM. */
 int url_decode(struct arena *a, struct str s, bool form, struct str *out, struct error *err) MUST_CHECK;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "base/size.h"
 #include "base/status.h"
 #include "wire/url.h"
 
@@ -130,6 +131,26 @@ static void test_query(void **state)
     arena_release(&a);
 }
 
+/* What servers are known to read differently: RFC 3986 (5.2.4), decoding before resolving, Windows' separators, Java's path parameters. */
+static void test_check_path(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"/",     "*",      "/a/b",     "/a//b", "/a/",   "/.a/..b/...",    "/a.b/c..",
+                                       "/a%20", "/a%2fb", "/a;x=../", "/a%0d", "/;x/b", "/.well-known/x", "/....",
+                                       "/a\\b", "/..x/y", "/x..;y"};
+    static const char *const bad[] = {"/.",        "/..",         "/a/../b",   "/a/./b",      "/a/..",     "/%2e",
+                                      "/%2E%2e/b", "/.%2e/b",     "/a/..%2fb", "/a%2f..%2fb", "/a/..%5cb", "/a\\..\\b",
+                                      "/a/..;x/b", "/a/..%3bx/b", "/a/.;/b",   "/a%00",       "/a%",       "/a%2",
+                                      "/a%zz",     "/a%2g",       "/%%2e"};
+    struct error err;
+    for (size_t i = 0; i < COUNT_OF(good); i++)
+        if (url_check_path(str_of(good[i]), &err) != 0)
+            fail_msg("refused: %s", good[i]);
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
+        if (url_check_path(str_of(bad[i]), &err) != STATUS_INVALID)
+            fail_msg("not refused: %s", bad[i]);
+}
+
 static void test_out_of_memory(void **state)
 {
     (void)state;
@@ -146,6 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_target_forms), cmocka_unit_test(test_target_refused), cmocka_unit_test(test_authority),
         cmocka_unit_test(test_split_path),   cmocka_unit_test(test_query),          cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_check_path),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

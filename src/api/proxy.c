@@ -20,6 +20,13 @@ static bool is_about_us(enum route_id id)
     return id == ROUTE_LIVE || id == ROUTE_READY;
 }
 
+/* Does anybody want to know what the body says? Else it is not looked at, however long it is. */
+static bool asks_for_body(const struct api_call *call)
+{
+    bool closed = edge_is_closed(call->api->o.edge) && !call->match.model.n;
+    return call->undecided || closed || call->quota || gateway_asks_for_body(&call->target);
+}
+
 int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call, int local, struct error *err)
 {
     struct gateway_target target;
@@ -52,14 +59,9 @@ int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call
     else /* it may be ours after all */
         r->body_limit_bytes = MAX_OF(gateway_max_body(a->o.gateway), local ? 0 : api__body_limit(r, call->match.id));
     r->log_model = call->match.model;
+    if (where == GATEWAY_REMOTE && !asks_for_body(call))
+        gateway_stream_body(&call->target, r);
     return 0;
-}
-
-/* Does anybody want to know what the body says? Else it is not looked at, however long it is. */
-static bool asks_for_body(const struct api_call *call)
-{
-    bool closed = edge_is_closed(call->api->o.edge) && !call->match.model.n;
-    return call->undecided || closed || call->quota || gateway_asks_for_body(&call->target);
 }
 
 /* What the body says. Bodies that are no JSON object say nothing. */

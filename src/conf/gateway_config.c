@@ -98,6 +98,7 @@ static const struct key retry_keys[] = {
     {"attempts",       KEY_COUNT, AT(gateway_pool, retry.attempts),       "3",  1, 8, NULL, NULL, "In all, each on another server. 1: no retries."},
     {"on",             KEY_WORDS, AT(gateway_pool, retry.on),             "connect,reset,timeout,503", 0, 8, retry_words, NULL, "connect: no connection. reset: it broke before an answer began. timeout: see routes[].try_timeout. 502 503 504: such an answer. All but connect need an idempotent route."},
     {"budget_percent", KEY_COUNT, AT(gateway_pool, retry.budget_percent), "20", 1, 100, NULL, NULL, "Retries at once, as a share of the active requests."},
+    {"buffer",         KEY_BYTES, AT(gateway_pool, retry.buffer),         "256KiB", 0, 256 * MIB, NULL, NULL, "Of a request's body that is kept for another try. A body that is announced within it is sent on once it is there; any other as it comes, and can't be sent again once more than this has left."},
     {"budget_least",   KEY_COUNT, AT(gateway_pool, retry.budget_least),   "3",  1, 10000, NULL, NULL, "But at least so many."},
 };
 static const struct section retry_section = SECTION("upstreams[].retry", retry_keys, gateway_pool, NULL);

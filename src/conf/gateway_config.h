@@ -79,6 +79,7 @@ struct gateway_pool {
     struct {
         uint32_t attempts; /* in all, the first included */
         uint32_t budget_percent, budget_least;
+        uint64_t buffer; /* bytes of a body kept for another try */
         struct gateway_words on; /* connect reset timeout 502 503 504 */
     } retry;
 };

@@ -70,7 +70,7 @@ static void release(struct loop_task *t)
     struct forward *f = CONTAINER_OF(t, struct forward, task);
     struct http_request *r = f->r;
     buf_release(&f->answer);
-    slice_release(&f->body);
+    upload_release(&f->up);
     gateway_forget(&f->target);
     http_release(r); /* frees `f`, which lives in its arena */
 }
@@ -188,6 +188,10 @@ bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *wh
         return true;
     }
     bool allowed = (strcmp(why, "connect") == 0 || f->target.route->idempotent) && now_ns < f->deadline_ns && !f->r->gone;
+    if (allowed && !upload_can_rewind(&f->up)) {
+        metric_inc(f->p->unreplayable);
+        allowed = false;
+    }
     bool again = allowed && wanted(f, why) && f->tries < f->p->o.retry.attempts && f->ask.n_tried < PICK_TRIED_MAX && budget(f);
     if (!again && !(allowed && other_pool(f)))
         return false;
@@ -250,11 +254,20 @@ static void on_timer(struct loop_timer *t)
     }
 }
 
+/* The time for the try counts from the last that moved, and not while it is the client who has more to send. */
+static void await(struct forward *f)
+{
+    uint64_t most = f->target.route->try_timeout;
+    bool client_paces = f->up.streamed && !f->up.ended && f->up.sent == f->up.total;
+    f->try_until_ns = most && !client_paces ? loop_now_ns(f->home->loop) + most : UINT64_MAX;
+    forward__arm(f, MIN_OF(f->deadline_ns, f->try_until_ns));
+}
+
 static void send_now(struct forward *f)
 {
     f->phase = FORWARD_SENT;
-    f->body_sent = 0;
-    forward__arm(f, MIN_OF(f->deadline_ns, f->try_until_ns));
+    upload_rewind(&f->up);
+    await(f);
     exchange_send(&f->x, &f->request);
 }
 
@@ -276,7 +289,7 @@ static void start_try(struct forward *f, uint64_t now)
 {
     struct error err;
     f->tries++;
-    f->try_until_ns = f->target.route->try_timeout ? now + f->target.route->try_timeout : UINT64_MAX;
+    f->try_until_ns = UINT64_MAX;
     int rc = headers__request(f, now, &err);
     if (!rc && exchange_take(&f->x, f->home, f->p->transport, upstream_name(f->pick.upstream), upstream_host(f->pick.upstream)))
         rc = error_set(&err, STATUS_NOMEM, "out of memory for this request; try again later");
@@ -471,14 +484,15 @@ static void on_failed(struct exchange *x, const struct error *err)
 
 static struct str on_pending(struct exchange *x, bool *last)
 {
-    const struct forward *f = of(x);
-    *last = true;
-    return (struct str){(const char *)f->body.p + f->body_sent, f->body.n - f->body_sent};
+    return upload_pending(&of(x)->up, last);
 }
 
 static void on_taken(struct exchange *x, size_t n)
 {
-    of(x)->body_sent += n;
+    struct forward *f = of(x);
+    upload_taken(&f->up, f->r, n);
+    if (f->phase == FORWARD_SENT && f->up.streamed)
+        await(f);
 }
 
 static const struct exchange_events events = {
@@ -515,33 +529,44 @@ static uint64_t hash_key(const struct forward *f)
     return hash_bytes(s.p, s.n, 7);
 }
 
-/* The client's own deadline, and the route's, whichever comes first. */
-static uint64_t deadline_of(const struct http_request *r, const struct gateway_route *t)
+/* The client's own deadline, from the request's first byte when its end has not come yet. */
+static uint64_t deadline_of(const struct http_request *r)
 {
     struct str h = http_header_get(r, "x-inferd-timeout-ms");
-    uint64_t ms, at = UINT64_MAX, ns;
-    if (h.p && str_to_u64(h, &ms) && ms && !__builtin_mul_overflow(ms, NS_PER_MS, &ns) &&
-        __builtin_add_overflow(r->received_ns, ns, &at))
+    uint64_t ms, at = UINT64_MAX, ns, from = r->on_body ? r->first_byte_ns : r->received_ns;
+    if (h.p && str_to_u64(h, &ms) && ms && !__builtin_mul_overflow(ms, NS_PER_MS, &ns) && __builtin_add_overflow(from, ns, &at))
         at = UINT64_MAX;
-    return t->timeout ? MIN_OF(at, r->received_ns + t->timeout) : at;
+    return at;
+}
+
+/* The route's time counts from the request's end. */
+static void set_deadline(struct forward *f, uint64_t ended_ns)
+{
+    uint64_t most = f->target.route->timeout;
+    f->deadline_ns = most ? MIN_OF(f->client_deadline_ns, ended_ns + most) : f->client_deadline_ns;
 }
 
 /* The body with another model's name in it: everything else stays as it was. NOMEM. */
-static int rewrite_body(struct forward *f)
+static int take_body(struct forward *f)
 {
     const char *name = f->target.route->rewrite_model;
     struct str body = {(const char *)f->r->body.p, f->r->body.n};
-    f->body = slice_borrow(f->r->body.p, f->r->body.n);
-    if (!name[0] || !f->hints.model_raw.p)
+    if (f->r->on_body) {
+        upload_init_streamed(&f->up, f->p->o.retry.buffer);
         return 0;
+    }
+    if (!name[0] || !f->hints.model_raw.p) {
+        upload_init(&f->up, slice_borrow(f->r->body.p, f->r->body.n));
+        return 0;
+    }
     struct buf out;
     buf_init(&out);
     size_t at = (size_t)(f->hints.model_raw.p - body.p), end = at + f->hints.model_raw.n;
     buf_append(&out, body.p, at);
     buf_append_json_str(&out, str_of(name));
     buf_append(&out, body.p + end, body.n - end);
-    f->body = slice_take(&out);
-    return f->body.p ? 0 : STATUS_NOMEM;
+    upload_init(&f->up, slice_take(&out));
+    return f->up.whole.p ? 0 : STATUS_NOMEM;
 }
 
 static struct forward *forward_new(struct gateway *g, struct http_request *r, struct gateway_target *target,
@@ -560,7 +585,9 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
                           .x.events = &events,
                           .x.arena = r->arena};
     f->p = gateway__pool_of(target->table, target->route->upstream);
-    f->deadline_ns = deadline_of(r, target->route);
+    f->client_deadline_ns = f->deadline_ns = deadline_of(r);
+    if (!r->on_body)
+        set_deadline(f, r->received_ns);
     waiter_init(&f->waiter);
     f->waiter.class = (enum wait_class)(hints->priority ? hints->priority - 1 : target->route->priority);
     f->waiter.tenant = hash_bytes(hints->tenant.p, hints->tenant.n, g->seed);
@@ -578,7 +605,63 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
         f->ask.n_prefix =
             prefix_hash(hints->prompt, hash_bytes(hints->model.p, hints->model.n, 3), f->blocks, PREFIX_BLOCKS_MAX);
     }
-    return rewrite_body(f) ? NULL : f;
+    return take_body(f) ? NULL : f;
+}
+
+/* Not yet at a server, or before its answer: an error is still possible. */
+static void refuse_body(struct forward *f, int status, const char *text)
+{
+    if (f->phase == FORWARD_STREAMING) {
+        http_stream_abort(f->r);
+        forward__end(f, PICK_CANCELLED);
+        return;
+    }
+    leave_queue(f);
+    fail(f, status, text, PICK_CANCELLED);
+}
+
+void forward__piece(struct http_request *r, struct slice piece, bool last)
+{
+    struct forward *f = r->taker;
+    struct error err;
+    if (!f || f->phase == FORWARD_OVER || r->gone) {
+        http_body_consumed(r, piece.n);
+        return;
+    }
+    int rc = upload_add(&f->up, r, piece, last, f->target.route->max_body, &err);
+    if (rc) {
+        refuse_body(f, rc, err.text);
+        return;
+    }
+    if (last)
+        set_deadline(f, loop_now_ns(f->home->loop));
+    if (f->phase == FORWARD_SENT)
+        await(f);
+    else if (f->phase == FORWARD_STREAMING && !f->blocked)
+        forward__arm(f, loop_now_ns(f->home->loop) + f->target.route->idle_timeout);
+    if (f->phase >= FORWARD_SENT)
+        exchange_more(&f->x);
+}
+
+/* May a body of this request be passed on as it comes? Not where it is announced within what is kept anyway, nor where there will be none. */
+static bool is_worth_streaming(const struct gateway_live *p, const struct http_request *r)
+{
+    struct str length = http_header_get(r, "content-length");
+    uint64_t n;
+    bool bodiless = r->method == HTTP_GET || r->method == HTTP_HEAD || r->method == HTTP_DELETE || r->method == HTTP_OPTIONS;
+    if (length.p)
+        return str_to_u64(length, &n) && n > p->o.retry.buffer;
+    return r->version == 20 ? !bodiless : http_header_get(r, "transfer-encoding").p != NULL;
+}
+
+bool gateway_stream_body(const struct gateway_target *target, struct http_request *r)
+{
+    const struct gateway_live *p = gateway__pool_of(target->table, target->route->upstream);
+    if (!is_worth_streaming(p, r))
+        return false;
+    r->on_body = forward__piece;
+    r->body_raw = true;
+    return true;
 }
 
 void gateway_forward(struct gateway *g, struct http_request *r, struct gateway_target *target,
@@ -600,5 +683,7 @@ void gateway_forward(struct gateway *g, struct http_request *r, struct gateway_t
     http_hold(r);
     r->taker = f;
     r->on_gone = on_gone;
+    if (r->on_body)
+        r->body_limit_bytes = UINT64_MAX; /* counted here, so that one past it can be told */
     try_next(f);
 }

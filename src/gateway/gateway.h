@@ -56,6 +56,9 @@ enum gateway_where gateway_match(struct gateway *g, const struct http_request *r
 void gateway_forget(struct gateway_target *target);
 /* Does the chosen route or its pools use what the body says (the model's name to rewrite, a user to hash, a prompt to compare)? */
 bool gateway_asks_for_body(const struct gateway_target *target);
+/* From on_headers, for a request whose body nobody here asks for: have it come in pieces (r->on_body) where that is worth it. gateway_forward then is
+ * called at once, without the body. False: it is collected. */
+bool gateway_stream_body(const struct gateway_target *target, struct http_request *r);
 /* The largest body that any route takes; for requests whose route isn't known before the body. */
 uint64_t gateway_max_body(struct gateway *g);
 

@@ -7,6 +7,7 @@
  *   exchange.h one request at one server, whatever is spoken; exchange_h1.c HTTP/1.1
  *   forward.c  one request on its way, try by try
  *   hedge.c    a second try beside the first
+ *   upload.c   its body on the way up
  *   answer.c   an upstream's answer on its way to the client
  *   headers.c  what is sent on and what is not, both ways
  *   check.c    the thread that ticks pools and checks servers; the one that looks up names
@@ -51,6 +52,7 @@ struct gateway_live {
     struct retry_budget budget;
     struct waitlist waits; /* forward.waiter: no server has room */
     struct delay delay;    /* how long answers take */
+    struct metric *unreplayable;
     struct metric *retries, *queued, *queue_refused, *budget_refused;
     struct list checks; /* struct server_check; the check thread's */
     struct list polls;  /* struct server_poll (report.c); the check thread's */
@@ -177,6 +179,27 @@ bool h2__has_room(const struct conn *c);
 void h2__join(struct conn *c, struct exchange *x);
 extern const struct exchange_ops h2__ops;
 
+/* ---- upload.c ---- */
+
+/* A request's body; see there. */
+struct upload {
+    bool streamed, ended; /* it comes as it comes; all of it has */
+    struct slice whole;   /* not streamed: borrowed, or rewritten and owned */
+    struct buf kept;
+    uint64_t base, sent, total, told, keep;
+};
+
+void upload_init(struct upload *u, struct slice whole); /* taken over */
+void upload_init_streamed(struct upload *u, uint64_t keep);
+void upload_release(struct upload *u);
+bool upload_can_rewind(const struct upload *u);
+void upload_rewind(struct upload *u); /* for another try */
+struct str upload_pending(const struct upload *u, bool *last);
+void upload_taken(struct upload *u, struct http_request *r, size_t n);
+/* A piece came. TOO_LARGE: past `limit`; NOMEM, UNAVAILABLE. */
+int upload_add(struct upload *u, struct http_request *r, struct slice piece, bool last, uint64_t limit,
+               struct error *err) MUST_CHECK;
+
 /* ---- forward.c ---- */
 
 enum forward_phase { FORWARD_WAITING, FORWARD_CONNECTING, FORWARD_SENT, FORWARD_BUFFERING, FORWARD_STREAMING, FORWARD_OVER };
@@ -199,10 +222,10 @@ struct forward {
     uint64_t deadline_ns, try_until_ns; /* of the beginning of the answer; UINT64_MAX: none */
     struct loop_timer timer;
     struct exchange_request request; /* of this try; in the request's arena */
-    struct slice body;               /* borrowed, or rewritten: then owned */
-    size_t body_sent;                /* taken for this try */
-    struct waiter waiter;            /* in p->waits; p->lock */
-    bool evicted;                    /* p->lock: somebody more important took its place; its task is on the way */
+    struct upload up;
+    uint64_t client_deadline_ns; /* the client's own; UINT64_MAX: none */
+    struct waiter waiter;        /* in p->waits; p->lock */
+    bool evicted;                /* p->lock: somebody more important took its place; its task is on the way */
     uint64_t waits_since_ns;
     struct loop_task task;
     bool posted;       /* p->lock: taken off the queue, the task is on its way */
@@ -212,6 +235,8 @@ struct forward {
     uint64_t blocks[PREFIX_BLOCKS_MAX];
 };
 
+/* A piece of the request's body (http_request.on_body). */
+void forward__piece(struct http_request *r, struct slice piece, bool last);
 /* It is over: count, free, let go. The reply has been given. */
 void forward__end(struct forward *f, enum pick_outcome outcome);
 /* When to be woken next. */

@@ -107,7 +107,7 @@ static bool goes_on(const struct forward *f, const struct http_header *h, size_t
     const struct gateway_route *t = f->target.route;
     if (one_of(h->name, hop_by_hop, COUNT_OF(hop_by_hop)) || one_of(h->name, ours_request, COUNT_OF(ours_request)) ||
         begins(h->name, "x-forwarded-") || begins(h->name, "x-inferd-"))
-        return false;
+        return f->r->body_raw && str_ieqz(h->name, "content-encoding"); /* only a body that was collected was decoded */
     if (f->p->o.report.headers && str_ieqz(h->name, "endpoint-load-metrics-format"))
         return false;
     if (f->hints.own_credentials && (str_ieqz(h->name, "authorization") || str_ieqz(h->name, "x-api-key")))
@@ -239,15 +239,20 @@ int headers__request(struct forward *f, uint64_t now_ns, struct error *err)
         add_or_join(&l, &r->headers[i], &cookie);
     }
     add_set(f, &l, &authority);
-    bool has_body = f->body.n || r->method == HTTP_POST || r->method == HTTP_PUT || r->method == HTTP_PATCH;
+    struct str length = f->up.streamed ? http_header_get(r, "content-length") : (struct str){0};
+    uint64_t bytes = f->up.total;
+    bool has_body = f->up.streamed || f->up.total || r->method == HTTP_POST || r->method == HTTP_PUT || r->method == HTTP_PATCH;
+    bool known = !f->up.streamed || (length.p && str_to_u64(length, &bytes));
     f->request = (struct exchange_request){.method = r->method_text,
                                            .path = path,
                                            .query = r->query,
                                            .authority = authority,
                                            .headers = l.h,
                                            .n_headers = l.n,
-                                           .body = has_body ? EXCHANGE_LENGTH : EXCHANGE_NO_BODY,
-                                           .length = f->body.n,
+                                           .body = !has_body ? EXCHANGE_NO_BODY
+                                                   : known   ? EXCHANGE_LENGTH
+                                                             : EXCHANGE_STREAM,
+                                           .length = bytes,
                                            .head = r->method == HTTP_HEAD};
     return l.failed ? error_set(err, STATUS_NOMEM, "out of memory for this request; try again later") : 0;
 }

@@ -138,7 +138,7 @@ static struct str on_pending(struct exchange *x, bool *last)
 {
     const struct hedge *h = of(x);
     *last = true;
-    return (struct str){(const char *)h->f->body.p + h->body_sent, h->f->body.n - h->body_sent};
+    return (struct str){(const char *)h->f->up.whole.p + h->body_sent, h->f->up.whole.n - h->body_sent};
 }
 
 static void on_taken(struct exchange *x, size_t n)
@@ -230,7 +230,7 @@ void hedge__arm(struct forward *f, uint64_t now)
     const struct gateway_pool *o = &f->p->o;
     uint64_t after = o->hedge.after;
     if (f->hedge || !(o->hedge.after || o->hedge.percentile) || !f->target.route->idempotent || f->hints.stream ||
-        f->tries != 1)
+        f->up.streamed || f->tries != 1)
         return;
     if (o->hedge.percentile) {
         os_mutex_lock(&f->p->lock);
@@ -241,7 +241,7 @@ void hedge__arm(struct forward *f, uint64_t now)
     struct hedge *h = after ? ARENA_NEW(f->r->arena, struct hedge) : NULL;
     if (!h)
         return; /* nothing known yet, or no memory: the request goes on without */
-    *h = (struct hedge){.f = f, .x.events = &events};
+    *h = (struct hedge){.f = f, .x.events = &events, .x.arena = f->r->arena};
     buf_init(&h->answer);
     loop_timer_init(&h->timer, on_timer);
     f->hedge = h;

@@ -28,6 +28,8 @@ static struct metric *counter(struct gateway *g, const char *name, const char *h
 static void register_pool(struct gateway_live *p)
 {
     p->retries = counter(p->g, "inferd_upstream_retries_total", "Tries after a first one that failed.", p->o.name);
+    p->unreplayable = counter(p->g, "inferd_upstream_unreplayable_total",
+                              "Tries not made again because the body's beginning was let go (retry.buffer).", p->o.name);
     p->queued =
         counter(p->g, "inferd_upstream_queued_total", "Requests that waited because every server was at max_conns.", p->o.name);
     p->queue_refused = counter(p->g, "inferd_upstream_queue_refused_total",

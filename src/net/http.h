@@ -12,9 +12,10 @@
  * Bodies in pieces (on_body) let a request body arrive while its reply flows: on_headers sets on_body -> on_request as soon as the
  * head is in -> on_body for each piece, the last one with `last` set; the reply may begin and end at any time from on_request on.
  * Such a handler answers exactly once too. What ends the exchange early: on_gone (the client reset the stream or left), the reply
- * being complete (the rest of the body is discarded; over HTTP/2 the client is told so), or http_stream_abort. Both directions push
- * back: bytes that on_body has handed out and http_body_consumed has not given back close the client's window, and http_stream_write
- * says false until on_writable. A full stream holds up no other stream of its connection. */
+ * being complete (the rest of the body is discarded; over HTTP/2 the client is told so, over HTTP/1.x the connection ends behind such a
+ * reply), or http_stream_abort. Both directions push back: bytes that on_body has handed out and http_body_consumed has not given back close
+ * the client's window, over HTTP/1.x nothing more is read from 256 KiB on; and http_stream_write says false until on_writable. A full stream
+ * holds up no other stream of its connection. */
 #ifndef INFERD_NET_HTTP_H
 #define INFERD_NET_HTTP_H
 
@@ -79,11 +80,11 @@ struct http_request {
     struct str log_model, log_version; /* for the access log; borrowed until on_complete */
 
     /* Set in on_headers only: the body comes in pieces (see the top). `piece` is borrowed for the call, has no owner and may be empty
-     * (an empty body is one empty last piece); copy what is to stay. `body` stays empty. Over HTTP/1.x, where replies can't overtake
-     * bodies, on_request follows the whole body and on_body brings it as one piece right behind. body_limit_bytes bounds the sum of
-     * all pieces (a stream without an end sets UINT64_MAX); past it the stream is reset and on_gone is called. A Content-Encoding
-     * other than identity is refused with 415. */
+     * (an empty body is one empty last piece); copy what is to stay. `body` stays empty. body_limit_bytes bounds the sum of all pieces (a
+     * stream without an end sets UINT64_MAX); past it the exchange is cut off and on_gone is called. A Content-Encoding other than
+     * identity is refused with 415, or its bytes are handed out as they are (body_raw). */
     void (*on_body)(struct http_request *r, struct slice piece, bool last);
+    bool body_raw;
     bool body_unhurried; /* with on_body: no body timeout; a stream may be quiet for as long as its client lives */
 };
 

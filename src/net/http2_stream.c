@@ -144,8 +144,6 @@ static void on_head(void *user, struct http2_stream *w)
     }
     fill_head(s);
     int status = http__req_head(q, &s->head, &err);
-    if (status == 0 && q->pub.on_body && q->coding)
-        status = status_http(error_set(&err, STATUS_MEDIA_TYPE, "this body can't have a Content-Encoding"));
     if (status) {
         refuse(q, status, err.text);
         return;
@@ -157,15 +155,6 @@ static void on_head(void *user, struct http2_stream *w)
         http__req_run(q);
 }
 
-static void give_piece(struct req *q, struct slice piece, bool last)
-{
-    if (q->state >= REQ_REPLIED || q->pub.gone)
-        return;
-    q->holds++;
-    q->pub.on_body(&q->pub, piece, last);
-    http_release(&q->pub);
-}
-
 static void take_piece(struct req *q, const uint8_t *p, size_t n)
 {
     q->body_wire_bytes += n;
@@ -175,7 +164,7 @@ static void take_piece(struct req *q, const uint8_t *p, size_t n)
         return;
     }
     q->h2->unconsumed += n;
-    give_piece(q, slice_borrow(p, n), false);
+    http__req_piece(q, slice_borrow(p, n), false);
 }
 
 /* The reply is, or will be, followed by the reset that tells the client to stop. */
@@ -231,7 +220,7 @@ static void on_end(void *user, struct http2_stream *w)
         return;
     if (q->pub.on_body && q->announced) {
         q->pub.received_ns = loop_now_ns(c->w->loop);
-        give_piece(q, (struct slice){0}, true);
+        http__req_piece(q, (struct slice){0}, true);
         return;
     }
     if (q->state != REQ_READING)

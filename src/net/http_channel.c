@@ -113,51 +113,51 @@ void http_channel_connect(struct http_channel *ch, const struct os_addr *addr)
 /* The request's last byte was written, or there is none to wait for. */
 static bool sent_all(const struct http_channel *ch)
 {
-    return ch->out.n == 0 && ch->body_mode == BODY_NONE;
+    return ch->out.n == 0 && ch->body_mode == BODY_NONE && ch->tail_left == 0;
 }
 
 static void watch(struct http_channel *ch)
 {
-    bool writes = ch->out.n || ch->chunk_left;
+    bool writes = ch->out.n || ch->chunk_left || ch->tail_left;
     dial_want(&ch->dial, (ch->paused ? 0u : LOOP_READ) | (writes ? LOOP_WRITE : 0u));
+}
+
+/* Bytes of `s` that `*n` written ones cover. */
+static void skip(struct str *s, size_t *n)
+{
+    size_t take = MIN_OF(*n, s->n);
+    s->p += take;
+    s->n -= take;
+    *n -= take;
 }
 
 static void written(struct http_channel *ch, size_t n)
 {
-    size_t first = MIN_OF(n, ch->out.n);
-    ch->out.p += first;
-    ch->out.n -= first;
-    n -= first;
+    skip(&ch->out, &n);
     if (ch->out.n == 0) {
         ch->out = ch->out_next;
         ch->out_next = (struct str){0};
-        first = MIN_OF(n, ch->out.n);
-        ch->out.p += first;
-        ch->out.n -= first;
-        n -= first;
+        skip(&ch->out, &n);
     }
-    if (n) {
-        ch->chunk_left -= n;
-        ch->body_taken(ch, n);
-    }
+    size_t data = MIN_OF(n, ch->chunk_left);
+    ch->chunk_left -= data;
+    ch->tail_left -= (uint8_t)(n - data);
+    if (data)
+        ch->body_taken(ch, data);
 }
 
-/* The line in front of a chunk of `n` bytes, 0: the last; behind the CRLF that ends the one before. */
-static void frame_chunk(struct http_channel *ch, size_t n)
+/* Announce the next `n` bytes of the body, 0: its end. */
+static void announce(struct http_channel *ch, size_t n)
 {
-    size_t at = 0;
-    if (ch->chunk_open) {
-        memcpy(ch->chunk_head, "\r\n", 2);
-        at = 2;
+    ch->chunk_left = n;
+    if (ch->body_mode == BODY_CHUNKED && n) {
+        ch->out_next = (struct str){ch->chunk_head, http1_chunk_head(ch->chunk_head, n)};
+        ch->tail_left = 2;
+    } else if (ch->body_mode == BODY_CHUNKED) {
+        ch->out_next = STR(HTTP1_LAST_CHUNK);
     }
-    if (n) {
-        at += http1_chunk_head(ch->chunk_head + at, n);
-    } else {
-        memcpy(ch->chunk_head + at, HTTP1_LAST_CHUNK, sizeof HTTP1_LAST_CHUNK - 1);
-        at += sizeof HTTP1_LAST_CHUNK - 1;
-    }
-    ch->chunk_open = n > 0;
-    ch->out_next = (struct str){ch->chunk_head, at};
+    if (n == 0)
+        ch->body_mode = BODY_NONE;
 }
 
 /* What is ready of the body; announces it, and the end, where that is due. */
@@ -165,16 +165,11 @@ static struct str next_part(struct http_channel *ch)
 {
     bool last = false;
     struct str part = {0};
-    if (ch->body_mode == BODY_NONE || ch->out_next.n)
+    if (ch->body_mode == BODY_NONE || ch->out_next.n || (ch->chunk_left == 0 && ch->tail_left))
         return part;
     part = ch->body_next(ch, &last);
-    if (ch->chunk_left == 0 && (part.n || last)) {
-        if (ch->body_mode == BODY_CHUNKED)
-            frame_chunk(ch, part.n);
-        ch->chunk_left = part.n;
-        if (part.n == 0)
-            ch->body_mode = BODY_NONE;
-    }
+    if (ch->chunk_left == 0 && (part.n || last))
+        announce(ch, part.n);
     part.n = MIN_OF(part.n, ch->chunk_left);
     if (ch->out.n == 0) {
         ch->out = ch->out_next;
@@ -205,12 +200,14 @@ static void flush(struct http_channel *ch)
     uint32_t generation = ch->generation;
     for (;;) {
         struct str part = next_part(ch);
-        struct os_iov v[3] = {{ch->out.p, ch->out.n}};
+        struct os_iov v[4] = {{ch->out.p, ch->out.n}};
         size_t n = ch->out.n ? 1 : 0;
         if (ch->out_next.n)
             v[n++] = (struct os_iov){ch->out_next.p, ch->out_next.n};
         if (part.n)
             v[n++] = (struct os_iov){part.p, part.n};
+        if (ch->tail_left && part.n == ch->chunk_left)
+            v[n++] = (struct os_iov){"\r\n" + 2 - ch->tail_left, ch->tail_left};
         if (n == 0)
             break;
         ssize_t put = dial_write(&ch->dial, v, flatten(flat, v, n));
@@ -219,7 +216,7 @@ static void flush(struct http_channel *ch)
         if (put < 0) { /* an early answer may be waiting to be read; the end comes by itself */
             ch->out = ch->out_next = (struct str){0};
             ch->body_mode = BODY_NONE;
-            ch->chunk_left = 0;
+            ch->chunk_left = ch->tail_left = 0;
             ch->parser.keep_alive = false;
             break;
         }
@@ -251,8 +248,7 @@ static void send(struct http_channel *ch, struct str head, struct str body, enum
     ch->out = head;
     ch->out_next = body;
     ch->body_mode = (uint8_t)mode;
-    ch->chunk_left = 0;
-    ch->chunk_open = false;
+    ch->chunk_left = ch->tail_left = 0;
     ch->sent_ns = loop_update_now(ch->loop);
     ch->first_byte_ns = 0;
     begin_answer(ch);

@@ -107,9 +107,10 @@ struct http_channel {
     struct str out, out_next; /* what is still to be written */
     uint32_t generation;      /* changes when the connection is closed: callbacks may have done so */
     uint8_t state, body_mode;
-    bool paused, chunk_open, tunnel; /* a chunk was written that no CRLF ended yet; behind a 101 */
-    size_t chunk_left;               /* body bytes announced and not written */
-    char chunk_head[HTTP1_CHUNK_HEAD_BYTES + 8];
+    bool paused, tunnel; /* tunnel: behind a 101 */
+    uint8_t tail_left;   /* bytes of the CRLF behind the chunk that are not written */
+    size_t chunk_left;   /* body bytes announced and not written */
+    char chunk_head[HTTP1_CHUNK_HEAD_BYTES];
 };
 
 void http_channel_init(struct http_channel *ch, struct loop *loop);

@@ -230,6 +230,10 @@ void http__conn_drain(struct conn *c)
 static void refuse(struct conn *c, int status, const char *text)
 {
     struct req *q = c->cur;
+    if (q->state != REQ_READING) { /* its handler is at it already: the client sees that the reply is cut off, or none */
+        http__conn_close(c);
+        return;
+    }
     q->close_after = true;
     http__conn_stop_reading(c);
     http__reply_error(q, status, text, status == 503 ? 1 : 0, q->announced);
@@ -263,6 +267,8 @@ static void head_read(struct conn *c)
         refuse(c, status, err.text);
     } else {
         c->want_continue = c->parser.expect_continue;
+        if (q->pub.on_body)
+            http__req_run(q);
     }
 }
 
@@ -285,7 +291,10 @@ static void message_read(struct conn *c)
     }
     if (!q->keep_alive)
         http__conn_stop_reading(c);
-    http__req_run(q);
+    if (q->pub.on_body)
+        http__req_piece(q, (struct slice){0}, true);
+    else
+        http__req_run(q);
 }
 
 static bool begin_request(struct conn *c)
@@ -303,10 +312,21 @@ static bool begin_request(struct conn *c)
 static void body_read(struct conn *c, struct str part)
 {
     struct error err = {0};
+    struct req *q = c->cur;
     c->want_continue = false;
-    int status = http__req_body(c->cur, &c->parser, part.p, part.n, &err);
-    if (status)
-        refuse(c, status, err.text);
+    if (!q->pub.on_body) {
+        int status = http__req_body(q, &c->parser, part.p, part.n, &err);
+        if (status)
+            refuse(c, status, err.text);
+        return;
+    }
+    q->body_wire_bytes += part.n;
+    if (q->body_wire_bytes <= q->pub.body_limit_bytes) {
+        http__req_piece(q, slice_borrow(part.p, part.n), false);
+        return;
+    }
+    http__limit(c->w, LIMIT_BODY);
+    refuse(c, 413, NULL);
 }
 
 /* Parse until the input is used up, the pipeline is full, or no more is wanted. Returns the bytes used. */
@@ -371,7 +391,7 @@ static void keep(struct conn *c, const char *data, size_t n)
 /* Go on with what had to wait. True: something was parsed. */
 static bool resume(struct conn *c)
 {
-    if (!c->paused || c->closing || c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u))
+    if (!c->paused || c->closing || c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u) || (c->cur && http__req_is_full(c->cur)))
         return false;
     if (c->pend_n == 0) {
         c->paused = false;
@@ -522,6 +542,10 @@ static bool read_once(struct conn *c)
     uint8_t *at;
     int status = 0;
     struct error err = {0};
+    if (c->cur && c->cur->pub.on_body && !c->closing && c->state == CONN_OPEN) {
+        c->paused = http__req_is_full(c->cur);
+        return !c->paused && read_shared(c);
+    }
     if (c->cur && !c->closing && c->state == CONN_OPEN) {
         size_t room = http__req_body_room(c->cur, &c->parser, &at, &status, &err);
         if (room)
@@ -591,8 +615,15 @@ static uint64_t later(uint64_t at, uint64_t by)
     return at > UINT64_MAX - by ? UINT64_MAX : at + by;
 }
 
+/* While a handler is behind with a body that comes in pieces, or asked for no hurry, time does not count. */
 static uint64_t body_deadline(struct conn *c)
 {
+    struct req *q = c->cur;
+    if (q->pub.on_body && (q->pub.body_unhurried || q->unconsumed)) {
+        q->rate_since_ns = loop_now_ns(c->w->loop);
+        q->rate_since_bytes = q->body_wire_bytes;
+        return UINT64_MAX;
+    }
     return later(c->cur->rate_since_ns, c->w->limits.body_timeout_ns);
 }
 
@@ -663,7 +694,8 @@ void http__conn_pump(struct conn *c)
         struct list *first = list_first(&c->reqs);
         if (c->want_continue && c->cur && first == &c->cur->node) {
             c->want_continue = false;
-            http__send_continue(c);
+            if (c->cur->state < REQ_STREAM)
+                http__send_continue(c);
         }
         if (c->h2 ? !http2__flush(c) : !http__flush(c))
             return;

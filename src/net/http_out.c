@@ -104,10 +104,22 @@ static bool has_no_body(int status)
     return status / 100 == 1 || status == 204 || status == 304;
 }
 
+/* Over HTTP/1.x: pieces of the request, or at least its end, are still to come. */
+static bool is_being_read(const struct req *q)
+{
+    return q->conn && !q->h2 && q->conn->cur == q && q->pub.on_body;
+}
+
+/* A reply that begins before its request's body has ended. */
+static bool overtakes(const struct req *q)
+{
+    return is_being_read(q) && q->conn->parser.body != HTTP1_NO_BODY;
+}
+
 static void decide_close(struct req *q)
 {
     bool last = !q->conn || q->conn->reqs.prev == &q->node;
-    if (!q->keep_alive || (last && (q->w->draining || q->w->stopping)))
+    if (!q->keep_alive || (last && (q->w->draining || q->w->stopping)) || overtakes(q))
         q->close_after = true;
 }
 
@@ -119,7 +131,7 @@ static bool queue_head(struct req *q, int status, const char *content_type, cons
     struct buf *b = &w->scratch;
     q->pub.reply_status = status;
     decide_close(q);
-    if (q->close_after && q->conn)
+    if (q->close_after && q->conn && !is_being_read(q))
         http__conn_stop_reading(q->conn);
     buf_clear(b);
     http1_write_status(b, status);

@@ -30,7 +30,8 @@ enum {
     HTTP_READ_BYTES = 64 << 10,       /* one read of a body */
     HTTP_BODY_FIRST_BYTES = 64 << 10, /* allocated for a body before any more of it is there */
     HTTP_ARENA_FIRST_BYTES = 4 << 10,
-    HTTP_ARENA_EXTRA_BYTES = 64 << 20, /* a request's arena: this much for its handler, besides the head */
+    HTTP_ARENA_EXTRA_BYTES = 64 << 20,  /* a request's arena: this much for its handler, besides the head */
+    HTTP_BODY_WINDOW_BYTES = 256 << 10, /* HTTP/1.x: handed to on_body and not given back: no more is read */
     HTTP_STREAM_HIGH_BYTES = 256 << 10,
     HTTP_STREAM_LOW_BYTES = 64 << 10,
     HTTP_POOL_REQS = 256, /* request objects kept by a worker */
@@ -216,6 +217,7 @@ struct req {
     uint64_t slab_charged; /* counted in server->body_bytes */
     uint64_t charged;      /* as well: http_body_charge */
     uint64_t body_wire_bytes;
+    size_t unconsumed;                        /* HTTP/1.x: handed to on_body and not given back */
     uint64_t rate_since_ns, rate_since_bytes; /* the current window of body_timeout */
     struct coding *coding;
     /* reply going out */
@@ -284,7 +286,11 @@ int http__req_body(struct req *q, const struct http1_parser *p, const char *data
 size_t http__req_body_room(struct req *q, const struct http1_parser *p, uint8_t **at, int *status, struct error *err);
 /* The body is complete. 0, or an HTTP status. */
 int http__req_end(struct req *q, struct error *err);
-void http__req_run(struct req *q); /* calls on_request; of HTTP/1.x also on_body, with the whole body */
+void http__req_run(struct req *q); /* calls on_request */
+/* Hand a piece to on_body, unless the reply is complete. The request may be gone afterwards. */
+void http__req_piece(struct req *q, struct slice piece, bool last);
+/* HTTP/1.x: the handler is behind, and nothing more is to be read for it. */
+bool http__req_is_full(const struct req *q);
 /* Its reply is written or dropped: on_complete, and back to the pool unless held. */
 void http__req_finish(struct req *q);
 /* The connection is gone: tell the handler once; what nobody waits for is freed. */

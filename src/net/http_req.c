@@ -338,8 +338,10 @@ int http__req_head(struct req *q, const struct http1_parser *p, struct error *er
     }
     q->announced = true;
     int rc = h->on_headers ? h->on_headers(h->ctx, r, err) : 0;
-    if (rc == 0 && p->body != HTTP1_NO_BODY)
+    if (rc == 0 && p->body != HTTP1_NO_BODY && !r->body_raw)
         rc = check_coding(q, err);
+    if (rc == 0 && r->on_body && q->coding)
+        rc = error_set(err, STATUS_MEDIA_TYPE, "this body can't have a Content-Encoding");
     if (rc == 0 && p->body == HTTP1_LENGTH && p->content_length > r->body_limit_bytes)
         rc = body_too_large(q, err);
     return rc ? status_http(rc) : 0;
@@ -470,25 +472,41 @@ void http__req_run(struct req *q)
     const struct http_handler *h = &q->w->server->handler;
     q->state = REQ_WAITING;
     check_set_request(q->pub.request_id.p);
-    if (!q->pub.on_body || q->h2) {
-        h->on_request(h->ctx, &q->pub);
-    } else {
-        struct slice body = q->pub.body;
-        q->pub.body = (struct slice){0};
-        q->holds++;
-        h->on_request(h->ctx, &q->pub);
-        if (q->state < REQ_REPLIED && q->conn)
-            q->pub.on_body(&q->pub, slice_borrow(body.p, body.n), true);
-        http_release(&q->pub);
-    }
+    h->on_request(h->ctx, &q->pub);
     check_set_request(NULL);
+}
+
+void http__req_piece(struct req *q, struct slice piece, bool last)
+{
+    if (q->state >= REQ_REPLIED || q->pub.gone)
+        return;
+    if (!q->h2)
+        q->unconsumed += piece.n;
+    q->holds++;
+    q->pub.on_body(&q->pub, piece, last);
+    http_release(&q->pub);
+}
+
+bool http__req_is_full(const struct req *q)
+{
+    /* behind the peer's end there is only what the socket holds: it is read, to learn whether the body is complete or the client has left */
+    return q->pub.on_body && q->state < REQ_REPLIED && q->unconsumed >= HTTP_BODY_WINDOW_BYTES && q->conn && !q->conn->half;
 }
 
 void http_body_consumed(struct http_request *r, size_t n)
 {
     struct req *q = http__req_of(r);
-    if (q->h2 && q->conn)
+    if (!q->conn)
+        return;
+    if (q->h2) {
         http2__consumed(q, n);
+        return;
+    }
+    bool was_full = http__req_is_full(q);
+    ASSERT(n <= q->unconsumed);
+    q->unconsumed -= n;
+    if (was_full && !http__req_is_full(q))
+        http__conn_flush_soon(q->conn); /* which reads on */
 }
 
 int http_body_charge(struct http_request *r, uint64_t bytes, struct error *err)

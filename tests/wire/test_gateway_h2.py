@@ -211,7 +211,7 @@ def test_a_client_that_leaves_resets_its_stream(tmp_path, phase):
             u.early, u.consume = True, False
         with socket.create_connection((host, int(port))) as s:
             if phase == "uploading":
-                s.sendall(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1000000)
+                s.sendall(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 300000)
             else:
                 s.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
             wait_for(lambda: u.requests)

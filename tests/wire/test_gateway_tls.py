@@ -54,7 +54,10 @@ def test_names_and_authorities(tmp_path, pki):
                 continue
             assert (reply.status_code, reply.json()["error"]) == (502, WORDS), why
             assert upstreams[i].requests == []
-            assert any(why in r["reason"] and r["pool"] == f"p{i}" for r in g.records("upstream_tls_failed")), g.log()
+            deadline = time.monotonic() + 5
+            while not any(why in r["reason"] and r["pool"] == f"p{i}" for r in g.records("upstream_tls_failed")):
+                assert time.monotonic() < deadline, g.log()
+                time.sleep(0.01)
             assert total(g, "inferd_upstream_requests_total", pool=f"p{i}", outcome="gateway_failure") == 1
     for u in upstreams:
         u.listener.close()

@@ -1,6 +1,7 @@
 /* The HTTP server over real sockets, the protocol: what goes in and the bytes that must come out. */
 #include "net_server.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 
 static void test_keep_alive_and_close(void **state)
@@ -316,18 +317,89 @@ static void test_stream(void **state)
     buf_release(&want);
 }
 
-/* 100 MB to a client that doesn't read: the server stops producing; then everything arrives. */
-/* Over HTTP/1.1 a handler that asks for pieces gets the whole body as one, and trailers are left out. */
+/* Over HTTP/1.1 too a handler that asks for pieces gets them as they come, and its reply may flow meanwhile; trailers are left out, and the
+ * connection ends behind a reply that has overtaken its request. */
 static void test_pieces_of_http1(void **state)
 {
     (void)state;
-    talk("POST /pieces HTTP/1.1\r\n" HOST CLOSE "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
-         "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n" DATE CLOSE
-         "\r\n7\r\n[abcde]\r\n0\r\n\r\n");
+    const char *head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n" DATE CLOSE "\r\n";
+    struct buf want, b;
+    buf_init(&want);
+    buf_init(&b);
+    buf_printf(&want, "%s5\r\n[abc]\r\n4\r\n[de]\r\n2\r\n[]\r\n0\r\n\r\n", head);
+    talk("POST /pieces HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n", buf_z(&want));
     talk("GET /pieces HTTP/1.1\r\n" HOST CLOSE "\r\n",
          "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n" DATE CLOSE "\r\n2\r\n[]\r\n0\r\n\r\n");
+    /* each piece is answered before the next is sent */
+    int fd = tcp_connect(address);
+    send_z(fd, "POST /pieces HTTP/1.1\r\n" HOST "Content-Length: 3\r\n\r\n");
+    for (int i = 0; i < 2; i++) {
+        char piece[2] = {(char)('x' + i), 0}, answer[6] = {'[', piece[0], ']', '\r', '\n', 0};
+        send_z(fd, piece);
+        assert_true(recv_until(fd, &b, answer));
+    }
+    send_z(fd, "z");
+    assert_true(recv_until(fd, &b, NULL));
+    close(fd);
+    buf_release(&want);
+    buf_release(&b);
 }
 
+/* A handler that takes nothing stops its client at the window and the socket's buffers; when it gives back, all of it comes. */
+static void test_pieces_push_back(void **state)
+{
+    (void)state;
+    enum { TOTAL = 8 << 20 };
+    static char big[1 << 16];
+    struct buf b;
+    buf_init(&b);
+    int fd = tcp_connect(address);
+    assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+    char head[128];
+    snprintf(head, sizeof head, "POST /hold HTTP/1.1\r\n" HOST "Content-Length: %d\r\n\r\n", TOTAL);
+    send_z(fd, head);
+    size_t sent = 0;
+    for (int quiet = 0; sent < TOTAL && quiet < 20;) {
+        ssize_t n = send(fd, big, sizeof big < TOTAL - sent ? sizeof big : TOTAL - sent, MSG_NOSIGNAL);
+        quiet = n > 0 ? 0 : quiet + 1;
+        sent += n > 0 ? (size_t)n : 0;
+        if (n <= 0)
+            os_sleep_ns(10 * MS);
+    }
+    assert_in_range(held_bytes, 256 << 10, (256 << 10) + (64 << 10)); /* the window, and the read that passed it */
+    size_t before = held_bytes;
+    loop_post(holding->loop, &release_task);
+    for (int i = 0; i < 500 && held_bytes < before + (256 << 10); i++)
+        os_sleep_ns(10 * MS);
+    assert_in_range(held_bytes - before, 256 << 10, (256 << 10) + (64 << 10)); /* another window's worth */
+    close(fd);
+    buf_release(&b);
+}
+
+/* A client that leaves in the middle of such a body is gone for its handler, once; one that sends garbage is cut off. */
+static void test_pieces_broken_off(void **state)
+{
+    (void)state;
+    struct buf b;
+    buf_init(&b);
+    int fd = tcp_connect(address);
+    send_z(fd, "POST /hold HTTP/1.1\r\n" HOST "Content-Length: 10\r\n\r\nabc");
+    while (!holding)
+        os_sleep_ns(MS);
+    close(fd);
+    while (gone != 1)
+        os_sleep_ns(MS);
+    fd = tcp_connect(address);
+    send_z(fd, "POST /hold HTTP/1.1\r\n" HOST "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nnonsense\r\n");
+    assert_true(recv_until(fd, &b, NULL));
+    assert_int_equal(b.n, 0);
+    while (gone != 2)
+        os_sleep_ns(MS);
+    close(fd);
+    buf_release(&b);
+}
+
+/* 100 MB to a client that doesn't read: the server stops producing; then everything arrives. */
 static void test_stream_back_pressure(void **state)
 {
     (void)state;
@@ -365,11 +437,23 @@ static void test_stream_abort(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        SERVED(test_keep_alive_and_close), SERVED(test_http10),           SERVED(test_pipelining_in_order),
-        OWN(test_pipeline_waits),          SERVED(test_refusals),         OWN(test_header_limits),
-        SERVED(test_request_fields),       SERVED(test_split_everywhere), SERVED(test_expect_continue),
-        SERVED(test_large_bodies),         SERVED(test_compressed_body),  SERVED(test_stream),
-        SERVED(test_stream_back_pressure), SERVED(test_stream_abort),     SERVED(test_pieces_of_http1),
+        SERVED(test_keep_alive_and_close),
+        SERVED(test_http10),
+        SERVED(test_pipelining_in_order),
+        OWN(test_pipeline_waits),
+        SERVED(test_refusals),
+        OWN(test_header_limits),
+        SERVED(test_request_fields),
+        SERVED(test_split_everywhere),
+        SERVED(test_expect_continue),
+        SERVED(test_large_bodies),
+        SERVED(test_compressed_body),
+        SERVED(test_stream),
+        SERVED(test_stream_back_pressure),
+        SERVED(test_stream_abort),
+        SERVED(test_pieces_of_http1),
+        SERVED(test_pieces_push_back),
+        SERVED(test_pieces_broken_off),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

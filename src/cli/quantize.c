@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "engine/llm/file/quantize.h"
 #include "os/clock.h"
+#include "model/seal.h"
 #include "os/file.h"
 #include "os/terminal.h"
 
@@ -78,7 +79,10 @@ static int quantize(const char *from, const char *to, struct quantize_options *o
     if (rc < 0)
         return rc;
     arena_init(&arena, 1 << 16, 0);
-    rc = gguf_parse(map.p, map.n, &arena, &g, err);
+    if (seal_is_sealed(map.p, map.n))
+        rc = error_set(err, STATUS_INVALID, "%s is sealed: quantize the plain file, then seal what comes of it", from);
+    else
+        rc = gguf_parse(map.p, map.n, &arena, &g, err);
     char *part = arena_printf(&arena, "%s.part", to);
     if (rc == 0 && !part)
         rc = error_set(err, STATUS_NOMEM, "out of memory");

@@ -115,7 +115,9 @@ static int encrypt(const char *path, const struct seal_key *key, struct error *e
     if (n < 0 || (size_t)n >= sizeof part)
         return error_set(err, STATUS_INVALID, "the path %s is too long", path);
     int rc = open_input(&s, key, err);
-    if (!rc && !(s.out = fopen(part, "wbe")))
+    if (!rc)
+        (void)!os_file_remove(part, NULL); /* what an interrupted run left, and never what a link there leads to */
+    if (!rc && !(s.out = fopen(part, "wbxe")))
         rc = error_set(err, STATUS_IO, "%s can't be written", part);
     if (!rc)
         rc = seal_chunks(&s, err);

@@ -140,6 +140,23 @@ static void add_gateway(struct list *l, const struct gateway_config *g)
     }
 }
 
+/* /dev itself is only read; written are what has no content, shared memory, and what accelerators are. */
+static void add_devices(struct list *l)
+{
+    static const char *const written[] = {"/dev/null", "/dev/zero", "/dev/shm", "/dev/dri", "/dev/kfd"};
+    struct os_dir_list entries = {0};
+    int fd = -1;
+    add(l, "/dev", false);
+    for (size_t i = 0; i < COUNT_OF(written); i++)
+        add(l, written[i], true);
+    if (os_dir_open("/dev", &fd, NULL) == 0 && os_dir_list(fd, 10000, &entries, NULL) == 0)
+        for (size_t i = 0; i < entries.n; i++)
+            if (strncmp(entries.entries[i].name, "nvidia", 6) == 0)
+                add(l, arena_printf(&l->arena, "/dev/%s", entries.entries[i].name), true);
+    os_dir_list_release(&entries);
+    os_close(fd);
+}
+
 static void add_configured(struct list *l, const struct config *c)
 {
     const char *const read[] = {c->auth.keys_file, c->jwt.keys, c->jwt.ca,        c->quota.file, c->guard.file,
@@ -180,7 +197,7 @@ int server__enter_sandbox(struct server *s, struct error *err)
     l.failed = !l.v;
     for (size_t i = 0; i < COUNT_OF(system); i++)
         add(&l, system[i], false);
-    add(&l, "/dev", true);
+    add_devices(&l);
     add_libraries(&l, c);
     add_configured(&l, c);
     server__state_folder(s, &state);

@@ -1,4 +1,4 @@
-/* layout_model_priv.h: for layout.c and layout_model.c only. */
+/* layout_model_priv.h: for layout.c, layout_model.c and those who read or sign a version as they do (seal_vault.c, seal_repo.c). */
 #ifndef INFERD_MODEL_LAYOUT_MODEL_PRIV_H
 #define INFERD_MODEL_LAYOUT_MODEL_PRIV_H
 

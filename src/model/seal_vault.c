@@ -7,7 +7,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "conf/model_config.h"
-#include "model/layout_priv.h"
+#include "model/layout_model_priv.h"
 #include "os/cgroup.h"
 #include "os/dir.h"
 #include "os/file.h"
@@ -129,6 +129,8 @@ static int vault_read(const struct engine_files *f, int dir_fd, const char *rel,
     int fd = -1, rc = os_open_beneath(dir_fd, rel, OS_FILE_REGULAR, follow_out, &fd, err);
     *out = (struct os_blob){0};
     *kind = ENGINE_FILE_PLAIN;
+    if (rc == STATUS_NOT_FOUND && entry) /* also one that may be left out: without it the model is another */
+        rc = error_set(err, STATUS_INVALID, "%s is not there, and it was signed", rel);
     if (!rc)
         rc = look(fd, &bytes, &sealed, err);
     if (!rc && v->is_signed && !entry)
@@ -174,12 +176,24 @@ static int check_named(struct seal_vault *v, const struct repo *r, const struct 
     return rel ? check_side(v, r, m, rel, err) : error_set(err, STATUS_NOMEM, "no memory to check a signature");
 }
 
+/* The configuration that is used is the one that would have been used when the version was signed: none was added, and none taken away. */
+static int check_config(const struct seal_vault *v, const struct repo *r, const struct repo_model *m, struct error *err)
+{
+    const char *used = m->config_file ? strrchr(m->config_file, '/') : NULL, *expected = NULL;
+    used = used ? used + 1 : m->config_file;
+    if (sign_find(&v->manifest, !v->own_folder, STR(LAYOUT_YAML)))
+        expected = LAYOUT_YAML;
+    else if (sign_find(&v->manifest, !v->own_folder, STR(LAYOUT_PBTXT)))
+        expected = LAYOUT_PBTXT;
+    if (expected && (!used || strcmp(used, expected) != 0))
+        return error_set(err, STATUS_INVALID, "%s is not there, and it was signed", expected);
+    return used ? check_side(v, r, m, used, err) : 0;
+}
+
 static int check_sides(struct seal_vault *v, const struct repo *r, const struct repo_model *m, const struct model_config *cfg,
                        struct error *err)
 {
-    const char *config = m->config_file ? strrchr(m->config_file, '/') : NULL;
-    config = config ? config + 1 : m->config_file;
-    int rc = config ? check_side(v, r, m, config, err) : 0;
+    int rc = check_config(v, r, m, err);
     for (size_t i = 0; i < cfg->n_outputs && !rc; i++)
         rc = check_named(v, r, m, "", cfg->outputs[i].label_filename, err);
     for (size_t i = 0; i < cfg->n_warmup && !rc; i++)

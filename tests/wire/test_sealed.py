@@ -271,6 +271,13 @@ def test_language_models(tmp_path, keys):
         assert {r["file"] for r in s.records("model_file_unsealed")} >= {"model.gguf", "config.json", "tokenizer.json", "model.safetensors"}
 
 
+def test_a_sealed_file_is_not_quantised(tmp_path, keys):
+    shutil.copy(LLM / "llama.gguf", tmp_path / "a.gguf")
+    inferd("seal", "encrypt", tmp_path / "a.gguf", "--key", keys.file)
+    done = inferd("quantize", tmp_path / "a.gguf", tmp_path / "b.gguf", ok=False)
+    assert done.returncode == 1 and "is sealed" in done.stderr and not (tmp_path / "b.gguf").exists()
+
+
 # ---- signatures ----
 
 @pytest.fixture
@@ -334,6 +341,17 @@ def test_signed_models_load_and_changed_ones_do_not(signed, keys, tmp_path):
         refused(signed, names, *strict)
         refused(signed, names, *keys.signed)  # also where a signature is not required: there is one
         undo()
+    # a signed configuration that is gone, another one before it, one where there was none
+    config = signed / "conv/model.yaml"
+    config.rename(signed / "conv/config.pbtxt")
+    refused(signed, ["model.yaml", "was signed"], *strict)
+    (signed / "conv/config.pbtxt").unlink()
+    refused(signed, ["model.yaml", "was signed"], *strict)
+    config.write_text("max_batch_size: 4\n")
+    (signed / "external/model.yaml").write_text("max_batch_size: 1\n")
+    refused(signed, ["model.yaml", "not covered"], *strict)
+    (signed / "external/model.yaml").unlink()
+    assert check(signed, *strict).returncode == 0
     (signed / "conv/1/inferd.sig").unlink()
     refused(signed, ["inferd.sig", "require_signature"], *strict)
     assert check(signed, *keys.signed).returncode == 0
@@ -341,6 +359,21 @@ def test_signed_models_load_and_changed_ones_do_not(signed, keys, tmp_path):
     refused(signed, ["inferd.sig", "models.signature_keys"], *other.signed)
     refused(signed, ["models.signature_keys"], "--models.require_signature")
     refused(signed, ["adapter"], *strict, f"--llm.adapter_path={tmp_path}")
+
+
+def test_an_optional_file_of_a_signed_folder_can_not_be_taken_away(tmp_path, keys):
+    shutil.copytree(LLM / "qwen2", tmp_path / "m/words/1")
+    inferd("sign", "models", "--key", keys.signer, tmp_path / "m")
+    args = [*keys.signed, "--models.require_signature"]
+    assert check(tmp_path / "m", *args).returncode == 0
+    for name in ("tokenizer_config.json", "generation_config.json", "model.safetensors"):
+        path = tmp_path / "m/words/1" / name
+        if path.exists():
+            path.rename(tmp_path / name)
+            refused(tmp_path / "m", [name, "was signed"], *args)
+            (tmp_path / name).rename(path)
+    (tmp_path / "m/words/1/modules.json").write_text("[]")  # one that would change the model, had it been signed
+    refused(tmp_path / "m", ["modules.json", "not covered"], *args)
 
 
 def test_python_signs_and_openssl_makes_keys(tmp_path, keys):

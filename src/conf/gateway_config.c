@@ -60,7 +60,12 @@ static const struct key server_keys[] = {
 static const struct section server_section = SECTION("upstreams[].servers[]", server_keys, gateway_server, "address");
 
 static const struct key check_keys[] = {
-    {"path",     KEY_STRING, AT(gateway_pool, check.path),     "",   0, 1023, NULL, NULL, "GET this; 2xx passes. Empty: no checks, the requests themselves tell."},
+    {"path",     KEY_STRING, AT(gateway_pool, check.path),     "",   0, 1023, NULL, NULL, "GET this; 2xx passes. Empty (and no grpc): no checks, the requests themselves tell."},
+    {"body",         KEY_STRING, AT(gateway_pool, check.body),         "",   0, 65535, NULL, NULL, "POST this to path instead: a canary, a real inference."},
+    {"content_type", KEY_STRING, AT(gateway_pool, check.content_type), "application/json", 1, 127, NULL, NULL, "Of body."},
+    {"expect",       KEY_STRING, AT(gateway_pool, check.expect),       "",   0, 1023, NULL, NULL, "A text that must be in the first 256 KiB of the answer. Empty: the status is enough."},
+    {"grpc",         KEY_BOOL,   AT(gateway_pool, check.grpc),         "false", 0, 0, NULL, NULL, "Ask grpc.health.v1.Health/Check instead; SERVING passes. Needs protocol: http2 or auto."},
+    {"service",      KEY_STRING, AT(gateway_pool, check.service),      "",   0, 127, NULL, NULL, "The service that grpc asks for; empty: the whole server."},
     {"interval", KEY_TIME,   AT(gateway_pool, check.interval), "2s", 50 * MS, HOUR, NULL, NULL, "Between two checks of a server."},
     {"timeout",  KEY_TIME,   AT(gateway_pool, check.timeout),  "1s", 10 * MS, HOUR, NULL, NULL, "A check without an answer by then has failed."},
     {"fall",     KEY_COUNT,  AT(gateway_pool, check.fall),     "3",  1, 100, NULL, NULL, "Failures in a row that take a server out; the very first check decides alone."},
@@ -132,6 +137,7 @@ static const struct key pool_keys[] = {
     {"tls",              KEY_MAP,    0,                                  NULL, 0, 0, NULL, &tls_section, "TLS to the servers."},
     {"connect_timeout",  KEY_TIME,   AT(gateway_pool, connect_timeout),  "1s", 10 * MS, HOUR, NULL, NULL, "For a connection to come about, the TLS handshake included."},
     {"resolve_interval", KEY_TIME,   AT(gateway_pool, resolve_interval), "30s", SEC, 24 * HOUR, NULL, NULL, "How often names are looked up again."},
+    {"max_requests",     KEY_COUNT,  AT(gateway_pool, max_requests),     "0", 0, 1000000, NULL, NULL, "In flight on all servers of the pool together; more wait, as for max_conns. 0: no bound."},
     {"queue",            KEY_COUNT,  AT(gateway_pool, queue),            "256", 0, 1000000, NULL, NULL, "Requests that may wait while all servers are at max_conns."},
     {"queue_timeout",    KEY_TIME,   AT(gateway_pool, queue_timeout),    "5s", MS, HOUR, NULL, NULL, "How long they may."},
     {"check",            KEY_MAP,    0,                                  NULL, 0, 0, NULL, &check_section, "Active checks."},
@@ -480,6 +486,13 @@ static int check_pools(struct reader *r, const struct gateway_config *c)
         if (strcmp(p->name, "local") == 0)
             return node_error(r->err, r->where, 0, STATUS_INVALID,
                               "upstreams[].name: 'local' is this process; take another name");
+        if ((p->check.body[0] || p->check.expect[0]) && !p->check.path[0])
+            return node_error(r->err, r->where, 0, STATUS_INVALID,
+                              "upstreams[].check of pool '%s': body and expect need the path that they belong to", p->name);
+        if (p->check.grpc && (p->check.path[0] || strcmp(protocols[p->protocol], "http1") == 0))
+            return node_error(r->err, r->where, 0, STATUS_INVALID,
+                              "upstreams[].check.grpc of pool '%s' needs protocol http2 or auto, and no path beside it",
+                              p->name);
         if (!p->n_servers && !p->servers_file[0])
             return node_error(r->err, r->where, 0, STATUS_INVALID,
                               "upstreams[].servers: pool '%s' needs servers, or a servers_file", p->name);

@@ -49,7 +49,7 @@ struct gateway_pool {
     int hash_key;                            /* enum gateway_hash */
     const char *hash_header;                 /* "": hash_key */
     int protocol;                            /* enum gateway_protocol of gateway/exchange.h, in its order */
-    uint32_t min_healthy, keepalive, max_fails, queue;
+    uint32_t min_healthy, keepalive, max_fails, queue, max_requests;
     uint64_t slow_start, connect_timeout, eject_base, eject_max, resolve_interval, queue_timeout, keepalive_timeout,
         ping_interval;
     struct {
@@ -58,7 +58,10 @@ struct gateway_pool {
         const char *name;              /* "": the server's own host */
     } tls;
     struct {
-        const char *path; /* "": no active checks */
+        const char *path;                         /* "": no active checks, unless grpc */
+        const char *body, *content_type, *expect; /* body "": GET; expect "": the status is enough */
+        bool grpc;
+        const char *service; /* of grpc; "": the whole server */
         uint64_t interval, timeout;
         uint32_t fall, rise;
     } check;

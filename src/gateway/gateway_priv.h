@@ -54,7 +54,7 @@ struct gateway_live {
     struct delay delay;    /* how long answers take */
     struct metric *unreplayable;
     struct metric *retries, *queued, *queue_refused, *budget_refused;
-    struct list checks; /* struct server_check; the check thread's */
+    struct list checks; /* struct server_check (probe.c); the check thread's */
     struct list polls;  /* struct server_poll (report.c); the check thread's */
     struct metric *lookup_failures, *lookup_stale;
     _Atomic uint64_t file_stamp; /* of servers_file, as it was last read */
@@ -275,6 +275,11 @@ struct http_header *headers__answer(struct forward *f, size_t *n, const char **c
 struct http_header *headers__trailers(struct forward *f, size_t *n);
 /* Has this request been here before? */
 bool headers__looped(const struct gateway *g, const struct http_request *r);
+
+/* ---- probe.c ---- */
+/* Checks for the servers that are there, none for those that left. The check thread. */
+void probe__tend(struct gateway_live *p);
+void probe__stop(struct gateway_live *p);
 
 /* ---- report.c ---- */
 /* An answer's head is in: its load header, where the pool asks for one. */

@@ -78,6 +78,7 @@ static void options_of(const struct gateway_live *p, struct pool_options *o)
         .fall = c->check.fall,
         .rise = c->check.rise,
         .slow_start_ns = c->slow_start,
+        .max_requests = c->max_requests,
         .max_queued = c->report.max_queued,
         .local_zone = gateway__zone_id(p->g, p->g->o.zone),
         .llm = {.queue = c->llm.queue,

@@ -183,6 +183,14 @@ static void choose_zone(struct pool *p, size_t *n, uint32_t local, uint64_t now_
     *n = to;
 }
 
+static uint64_t in_flight(const struct pool *p)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < p->n; i++)
+        n += p->all[i]->in_flight;
+    return n;
+}
+
 /* Step 6 looks at room before levels and zones are chosen, so that a full local zone spills. Only when none at all has room is it a
  * refusal. */
 int pool__eligible(struct pool *p, const struct pick_request *r, uint64_t now_ns, size_t *n, bool *last_resort,
@@ -191,6 +199,8 @@ int pool__eligible(struct pool *p, const struct pick_request *r, uint64_t now_ns
     int rc = in_service(p, r, n, err);
     if (rc)
         return rc;
+    if (p->o.max_requests && in_flight(p) >= p->o.max_requests)
+        return error_set(err, STATUS_EXHAUSTED, "pool \"%s\" has its max_requests in flight", p->name);
     *last_resort = !narrow(p, n, NOT_EJECTED, now_ns);
     size_t healthy = *n;
     narrow(p, n, NOT_SUSPECT, now_ns);

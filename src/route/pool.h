@@ -66,6 +66,7 @@ struct pool_options {
     double hash_bound;         /* requests in flight over the mean that the hash policy allows [1.25] */
     uint64_t slow_start_ns;    /* weight grows from a tenth to the whole for so long after coming into service [0: at once] */
     uint64_t latency_tau_ns;   /* memory of the latency average [10 s] */
+    uint32_t max_requests;     /* in flight on all of its upstreams together; 0: no bound */
     uint32_t max_queued; /* a server whose fresh report has so many waiting has no room; 0: reports don't matter for that */
     uint64_t word_ns;    /* "draining" and the like hold so long, unless they are said again [10 s] */
     struct outlier_options outlier;

@@ -381,9 +381,27 @@ static void retry_budget(void **state)
     assert_false(retry_begin(&b));
 }
 
+/* A bound over all: the third has to wait wherever there is room, until one of the two is over. */
+static void max_requests_of_the_pool(void **state)
+{
+    (void)state;
+    struct rig r;
+    struct error err;
+    rig_init(&r, &(struct pool_options){.name = "p", .max_requests = 2});
+    rig_equal(&r, 4);
+    struct pick a = rig_pick(&r, NULL), b = rig_pick(&r, NULL);
+    assert_int_equal(pick_status(&r, NULL, &err), STATUS_EXHAUSTED);
+    assert_string_equal(err.text, "pool \"p\" has its max_requests in flight");
+    pool_done(r.p, &a, PICK_GATEWAY_FAILURE, r.now);
+    assert_int_equal(pick_status(&r, NULL, &err), 0);
+    pool_done(r.p, &b, PICK_OK, r.now);
+    rig_release(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(max_requests_of_the_pool),
         cmocka_unit_test(ejection_and_readmission),
         cmocka_unit_test(a_check_does_not_readmit),
         cmocka_unit_test(min_healthy_is_kept),

@@ -79,7 +79,7 @@ static void refused(void **state)
     static const char *const cases[][2] = {
         {"upstreams:\n  - {name: a, servers: [\"h:1\"], balance: fast}\n",
          "f.yaml:2: upstreams[].balance: 'fast' is not accepted; give one of round_robin least_conn p2c hash llm"},
-        {"upstreams:\n  - {name: a}\n", "f.yaml:2: upstreams[] needs 'servers': Addresses, or maps as below."},
+        {"upstreams:\n  - {name: a}\n", "f.yaml: upstreams[].servers: pool 'a' needs servers, or a servers_file"},
         {"upstreams:\n  - {name: a, servers: [\"h:1\"], balnce: llm}\n",
          "f.yaml:2: upstreams[] has no key 'balnce'; did you mean 'balance'?"},
         {"upstreams:\n  - name: a\n    servers: [{address: \"h:1\", weight: 1001}]\n",

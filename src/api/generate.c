@@ -326,7 +326,7 @@ static void begin(struct gen_call *c)
     if (c->began)
         return;
     c->began = true;
-    if (c->flagged)
+    if (c->call->guard)
         api__guard_headers(c->request, c->call, c->flagged);
     http_stream_begin(c->request, 200, c->protocol->stream_type, headers, COUNT_OF(headers), on_writable);
 }
@@ -455,7 +455,7 @@ static void reply_whole(struct gen_call *c)
     if (!c->protocol->only_prepare)
         c->protocol->end(c);
     body = slice_take(&c->out);
-    if (c->flagged)
+    if (c->call->guard)
         api__guard_headers(r, c->call, c->flagged);
     record(c, body.p ? STATUS_OK : STATUS_NOMEM);
     release(c);

@@ -27,7 +27,19 @@ int api__guard_begin(struct api *a, struct http_request *r, struct api_call *cal
                                 .model = call->match.model,
                                 .route = str_of(route_name(call->match.id))};
     call->guard = g;
-    return call->is_grpc || !call->match.model.n ? 0 : api__guard_head(r, call, true, err);
+    if (call->is_grpc || !call->match.model.n)
+        return 0;
+    for (size_t i = 0; i < set->n_inputs; i++)
+        g->inputs |= (uint64_t)guard_matches(&set->inputs[i].match, &g->who) << i;
+    g->known = true;
+    return api__guard_head(r, call, err);
+}
+
+bool api__guard_holds(const struct api_guard *g, size_t i, const struct guard_who *who)
+{
+    if (g->known && str_eq(who->model, g->who.model))
+        return g->inputs >> i & 1;
+    return guard_matches(&g->set->inputs[i].match, who);
 }
 
 void api__guard_end(struct api_call *call)
@@ -37,28 +49,25 @@ void api__guard_end(struct api_call *call)
     call->guard = NULL;
 }
 
-int api__guard_head(struct http_request *r, struct api_call *call, bool limit, struct error *err)
+int api__guard_head(struct http_request *r, struct api_call *call, struct error *err)
 {
     struct api_guard *g = call->guard;
-    uint64_t flagged = 0;
-    struct str type = http_header_get(r, "content-type");
+    struct str type = g->inputs ? http_header_get(r, "content-type") : (struct str){0};
     for (size_t i = 0; i < g->set->n_inputs; i++) {
         const struct guard_input *p = &g->set->inputs[i];
         enum guard_check check;
-        if (!guard_matches(&p->match, &g->who))
+        if (!(g->inputs >> i & 1))
             continue;
-        if (limit && p->mode == GUARD_REFUSE)
+        if (p->mode == GUARD_REFUSE)
             r->body_limit_bytes = MIN_OF(r->body_limit_bytes, p->max_body);
         int rc = guard_check_type(p, type, &check, err);
         if (rc < 0)
-            rc = api__guard_found(call, &g->who, i, check, p->mode, rc, r->request_id.p, err, &flagged);
+            rc = api__guard_found(call, &g->who, i, check, p->mode, rc, r->request_id.p, err, &g->flagged);
         if (rc < 0) {
             call->verdict = EDGE_BAD_INPUT;
             return rc;
         }
     }
-    if (flagged)
-        api__guard_headers(r, call, flagged);
     return 0;
 }
 
@@ -79,6 +88,9 @@ int api__guard_found(struct api_call *call, const struct guard_who *who, size_t 
 void api__guard_headers(struct http_request *r, struct api_call *call, uint64_t flagged)
 {
     struct buf names;
+    flagged |= call->guard->flagged;
+    if (!flagged)
+        return;
     buf_init(&names);
     for (size_t i = 0; i < call->guard->set->n_inputs; i++)
         if (flagged >> i & 1) {
@@ -99,7 +111,7 @@ int api__guard_body(struct api_call *call, const struct guard_who *who, uint64_t
 {
     for (size_t i = 0; i < call->guard->set->n_inputs; i++) {
         const struct guard_input *p = &call->guard->set->inputs[i];
-        if (bytes <= p->max_body || !guard_matches(&p->match, who))
+        if (bytes <= p->max_body || !api__guard_holds(call->guard, i, who))
             continue;
         int rc = error_set(err, STATUS_TOO_LARGE, "the request has %llu bytes; accepted for this model: at most %llu",
                            (unsigned long long)bytes, (unsigned long long)p->max_body);
@@ -115,7 +127,7 @@ int api__guard_depth(struct api_call *call, const struct guard_who *who, struct 
 {
     for (size_t i = 0; i < call->guard->set->n_inputs; i++) {
         const struct guard_input *p = &call->guard->set->inputs[i];
-        if (!p->max_depth || !guard_matches(&p->match, who) || json_scan_depth(json, p->max_depth + 1) <= p->max_depth)
+        if (!p->max_depth || !api__guard_holds(call->guard, i, who) || json_scan_depth(json, p->max_depth + 1) <= p->max_depth)
             continue;
         int rc = error_set(err, STATUS_INVALID, "the JSON is nested %u deep; accepted for this model: at most %u",
                            json_scan_depth(json, GUARD_DEPTH_MAX + 1), p->max_depth);
@@ -227,7 +239,7 @@ int api__guard_inputs(struct infer_call *c, struct error *err)
         bytes = MAX_OF(bytes, c->request->body.n);
     int rc = api__guard_body(c->call, &who, bytes, c->inf.request_id, &c->flagged, err);
     for (size_t i = 0; rc == 0 && i < set->n_inputs; i++)
-        if (guard_matches(&set->inputs[i].match, &who))
+        if (api__guard_holds(c->call->guard, i, &who))
             rc = check_policy(c, i, &who, err);
     return refused(c, rc);
 }

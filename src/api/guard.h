@@ -20,6 +20,9 @@ struct infer_call;
 struct api_guard {
     struct guard_set *set; /* own reference */
     struct guard_who who;  /* the model is empty until it is known */
+    bool known;            /* it was in the path: then */
+    uint64_t flagged;      /* by its content type, a bit for each input policy */
+    uint64_t inputs;       /* a bit for each input policy that holds for it */
 };
 
 /* ---- guard.c ---- */
@@ -39,7 +42,7 @@ int api__guard_json(struct infer_call *c, struct str json, struct error *err) MU
 int api__guard_inputs(struct infer_call *c, struct error *err) MUST_CHECK;
 /* Its outputs of text: redacts them in place. FORBIDDEN. Whoever has the call. */
 int api__guard_outputs(struct infer_call *c, struct error *err) MUST_CHECK;
-/* Headers of the reply that tell what was flagged: `flagged` is a bit for each input policy. I/O thread. */
+/* The header of the reply that tells what was flagged, if anything was: `flagged` is a bit for each input policy. call->guard is set. I/O thread. */
 void api__guard_headers(struct http_request *r, struct api_call *call, uint64_t flagged);
 
 /* ---- guard_generate.c: generations ---- */

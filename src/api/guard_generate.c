@@ -62,6 +62,7 @@ int generate__guard_body(struct gen_call *c, struct str asked, struct error *err
     bool early = g->who.model.n != 0; /* it was in the path, and the head was looked at */
     g->who.model = model_version_model(c->version);
     g->who.asked = asked;
+    g->known = false;
     int rc = early ? 0 : check_type(c, &g->who, err);
     if (rc == 0)
         rc = api__guard_body(c->call, &g->who, r->body.n, r->request_id.p, &c->flagged, err);

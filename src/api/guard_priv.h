@@ -21,11 +21,13 @@ size_t api__guard_select(const struct guard_set *set, const struct guard_who *wh
 void api__guard_count(struct api *a, const struct guard_selection *s, const struct redactor *r, const struct guard_who *who,
                       const char *request_id);
 
+/* Does input policy `i` hold? Remembered where the model was in the path and answers itself. */
+bool api__guard_holds(const struct api_guard *g, size_t i, const struct guard_who *who);
 /* Input policy `i` has found something: count, log, and by its mode refuse (returns rc) or remember (returns 0). */
 int api__guard_found(struct api_call *call, const struct guard_who *who, size_t i, enum guard_check check, enum guard_mode mode,
                      int rc, const char *request_id, const struct error *err, uint64_t *flagged) MUST_CHECK;
-/* Content type and, with `limit`, the body's limit, for the model in call->guard->who. I/O thread. */
-int api__guard_head(struct http_request *r, struct api_call *call, bool limit, struct error *err) MUST_CHECK;
+/* Content type and the body's limit, for the model in the path. I/O thread. */
+int api__guard_head(struct http_request *r, struct api_call *call, struct error *err) MUST_CHECK;
 int api__guard_body(struct api_call *call, const struct guard_who *who, uint64_t bytes, const char *request_id,
                     uint64_t *flagged, struct error *err) MUST_CHECK;
 int api__guard_depth(struct api_call *call, const struct guard_who *who, struct str json, const char *request_id,

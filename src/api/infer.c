@@ -188,7 +188,7 @@ static void finish_encoded(struct infer_call *c, int rc, const struct error *err
         end_admission(c, STATUS_OK, true);
     model_version_record(c->version, c->protocol->label, STATUS_OK, &c->inf.times);
     struct arena own = take_own_arena(c);
-    if (c->flagged && c->call->infer == c)
+    if (c->call->guard && c->call->infer == c)
         api__guard_headers(c->request, c->call, c->flagged);
     release(c);
     c->protocol->reply(c);

@@ -2,13 +2,17 @@
 copy what they get. One server for all tests; what a policy must do stands in POLICIES beside the tests' texts."""
 import json
 import re
+import time
 
+import grpc
 import numpy
 import openai
 import pytest
 import requests
 import tritonclient.grpc
 import tritonclient.http
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc as rpc_pb
 
 from inferd_server import Server, write_fake
 from test_auth_keys import wait
@@ -22,6 +26,7 @@ inputs:
   tensors:
   - {input: X, dtype: FP32, range: [0, 1], image: {layout: chw, width: 2..8, height: 2..8, channels: 3}}
 - {name: flagged, match: {model: numbers}, mode: flag, tensors: [{input: X, finite: true, range: [-100, 100]}]}
+- {name: form, match: {model: numbers}, mode: flag, content_types: [application/octet-stream]}
 - {name: logged, match: {model: numbers}, mode: log, tensors: [{input: X, shape: [-1, 1..4]}]}
 - name: strings
   match: {model: text, route: "infer,grpc_*"}
@@ -40,7 +45,7 @@ inputs:
   reference: {input: X, false_positive_rate: 0.05, record_rows: 200, mode: refuse, methods: [robust_z, mahalanobis]}
 outputs:
 - name: pii
-  match: {model: "guarded,thinker,text"}
+  match: {model: "guarded,thinker,text,slow"}
   rules: [{builtin: card}, {builtin: email, replacement: "<mail>"}, {name: codename, literals: [Bluebird], action: refuse}]
 - {name: python, match: {model: python}, rules: [{name: r, regex: "a+b(?!é)", replacement: "<1>"}]}
 - {name: watch, match: {model: "text"}, rules: [{name: seen, regex: "h.llo", action: log}]}
@@ -55,6 +60,7 @@ def server(tmp_path_factory):
         write_fake(root, name, "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n")
     write_fake(root, "text", "input = X BYTES [-1,n]\noutput = Y BYTES [-1,n] copy X\n")
     write_fake(root, "guarded", "tokens = true\npiece_bytes = 2\nchat_template = {{ '<tool_call>' }}\n")
+    write_fake(root, "slow", "tokens = true\npiece_bytes = 1\npiece_us = 50000\n")
     write_fake(root, "python", "tokens = true\npiece_bytes = 5\ncontext = 100000\n")
     write_fake(root, "thinker", "tokens = true\npiece_bytes = 3\nchat_template = {{ '<tool_call> <think>' }}\n")
     path = root.parent / "guards.yaml"
@@ -111,10 +117,18 @@ def test_values_and_images(server):
 
 def test_flag_and_log(server):
     r = server.infer("numbers", tensor("X", "FP32", numpy.array([[1, 101]], numpy.float32)))
-    assert r.status_code == 200 and r.headers["x-inferd-guard"] == "flagged"
+    assert r.status_code == 200 and r.headers["x-inferd-guard"] == "flagged,form"
     r = server.infer("numbers", tensor("X", "FP32", numpy.ones((1, 5), numpy.float32)))
+    assert r.status_code == 200 and r.headers["x-inferd-guard"] == "form"
+    r = requests.post(f"{server.url}/v2/models/numbers/infer", data=numpy.ones(4, numpy.float32).tobytes(),
+                      headers={"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": "0"})
     assert r.status_code == 200 and "x-inferd-guard" not in r.headers
-    assert server.metric("inferd_guard_findings_total", policy="flagged", check="range", mode="flag") == 1
+    message = pb.ModelInferRequest(model_name="numbers", inputs=[pb.ModelInferRequest.InferInputTensor(
+        name="X", datatype="FP32", shape=[1, 1], contents=pb.InferTensorContents(fp32_contents=[200]))])
+    with grpc.insecure_channel(server.grpc_address) as channel:
+        _, call = rpc_pb.GRPCInferenceServiceStub(channel).ModelInfer.with_call(message)
+        assert ("x-inferd-guard", "flagged") in [tuple(m) for m in call.initial_metadata()]
+    assert server.metric("inferd_guard_findings_total", policy="flagged", check="range", mode="flag") == 2
     assert server.metric("inferd_guard_findings_total", policy="logged", check="shape", mode="log") == 1
     wait(lambda: any(x["policy"] == "logged" and "accepted: 1..4" in x["finding"] for x in server.records("input_guard")))
 
@@ -236,6 +250,14 @@ def test_refused_answers(server, client):
     assert (d["text_output"], d["details"]["finish_reason"]) == ("the plan is ", "content_filter")
     assert server.metric("inferd_policy_matches_total", policy="pii", rule="codename", action="refuse") == 6
     wait(lambda: '"refused_output"' in open(f"{server.scratch.name}/audit.log").read())
+
+
+def test_a_refused_answer_stops_the_model(server, client):
+    began = time.monotonic()  # to its end it would take 20 s
+    chunks = list(client.completions.create(model="slow", prompt="a Bluebird" + "x" * 390, stream=True, max_tokens=1000,
+                                            stream_options={"include_usage": True}))
+    assert "".join(c.choices[0].text for c in chunks if c.choices) == "a " and time.monotonic() - began < 10
+    assert chunks[-2].choices[0].finish_reason == "content_filter" and chunks[-1].usage.completion_tokens < 100
 
 
 def test_calls_and_thoughts(client):

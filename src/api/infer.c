@@ -16,6 +16,7 @@
 #include "api/infer_priv.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "conf/model_config.h"
 #include "model/registry.h"
 
 #define OWN_ARENA_BYTES 4096
@@ -282,6 +283,10 @@ static int admit(struct infer_call *c, struct error *err)
 static int enter_queue(struct infer_call *c, struct error *err)
 {
     const struct admission *m = c->admission;
+    c->inf.tenant = api__tenant_of(c->call);
+    c->inf.class = m ? (uint32_t)m->class : 0;
+    if (m && model_version_config(c->version)->priority_levels <= 1)
+        c->inf.priority = 0; /* it said the class */
     c->where = INFER_SUBMITTED;
     if (m && m->from_cache)
         return infer_answer_cached(&c->inf, err);

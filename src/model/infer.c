@@ -114,6 +114,8 @@ static void set_deadline(const struct model_version *v, struct infer *inf, uint6
         d -= delivery_allowance_ns(&v->delivery, d - now);
     inf->item.deadline_ns = d;
     inf->item.priority = inf->priority;
+    inf->item.class = inf->class;
+    inf->item.tenant = inf->tenant;
 }
 
 static int check_serving(const struct model_version *v, struct error *err)

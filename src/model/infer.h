@@ -61,6 +61,8 @@ struct infer {
     uint64_t deadline_ns;   /* absolute monotonic, SCHED_NEVER: the model's default is used */
     uint64_t timeout_ns;    /* KServe/Triton queue timeout, 0: none */
     uint32_t priority;      /* 0: default */
+    uint32_t class;         /* how much it matters, as batch_item.class; before priority */
+    uint64_t tenant;        /* as batch_item.tenant */
     const char *request_id; /* for messages; lives as long as the infer */
     void (*done)(struct infer *inf); /* exactly once after a successful infer_submit; any thread, must not block */
     struct infer_waker *waker;       /* stands around done(); NULL: none */

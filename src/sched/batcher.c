@@ -74,6 +74,7 @@ void batcher_destroy(struct batcher *b)
         return;
     ASSERT(b->n_items == 0);
     batcher__buckets_release(b);
+    free(b->fair);
     free(b);
 }
 
@@ -172,6 +173,8 @@ static void fill_order(struct batcher *b, struct batch_item *item)
     item->demoted = false;
     item->expires_ns = expires_at(b, item);
     item->order_ns = b->policy.mode == BATCH_FIXED ? 0 : MIN_OF(item->deadline_ns, b->now_ns + BATCH_PATIENCE_NS);
+    item->class = MIN_OF(item->class, (uint32_t)BATCH_CLASSES - 1);
+    batcher__turn(b, item);
     rank_node_init(&item->order);
     heap_node_init(&item->expiry);
     item->order.rows = item->rows;
@@ -213,6 +216,7 @@ int batcher_admit(struct batcher *b, struct batch_item *item, uint64_t now_ns, s
     if (rc)
         return rc;
     enter(b, item->alone ? &b->alone : k, item);
+    batcher__turn_taken(b, item);
     list_init(&item->link);
     list_push_back(&b->arrivals, &item->link);
     b->n_items++;
@@ -222,6 +226,9 @@ int batcher_admit(struct batcher *b, struct batch_item *item, uint64_t now_ns, s
     arrival_rate_add(&b->rate, (double)b->now_ns, item->rows, b->busy_span_ns);
     if (b->policy.priority_levels > 1)
         arrival_rate_add(&b->level_rate[item->level], (double)b->now_ns, item->rows, b->busy_span_ns);
+    b->classes |= item->class > 0;
+    if (b->classes)
+        arrival_rate_add(&b->class_rate[item->class], (double)b->now_ns, item->rows, b->busy_span_ns);
     arrival_note(&k->arrival, (double)b->now_ns, item->rows, b->busy_span_ns, horizon_ns(b, k));
     return 0;
 }
@@ -229,9 +236,10 @@ int batcher_admit(struct batcher *b, struct batch_item *item, uint64_t now_ns, s
 /* ---- leaving ---- */
 
 /* Out of the queue's structures; the counts stay until it is handed out. */
-static void leave(struct batcher *b, struct batch_item *item)
+static void leave(struct batcher *b, struct batch_item *item, bool served)
 {
     struct batch_bucket *k = item->home;
+    batcher__turn_over(b, item, served);
     rank_remove(&k->queue, &item->order);
     if (heap_contains(&item->expiry))
         heap_remove(&b->expiry, &item->expiry);
@@ -253,14 +261,14 @@ static void uncount(struct batcher *b, const struct batch_item *item)
 
 void batcher__kill(struct batcher *b, struct batch_item *item)
 {
-    leave(b, item);
+    leave(b, item, false);
     list_push_back(&b->dead, &item->link);
 }
 
 void batcher_remove(struct batcher *b, struct batch_item *item)
 {
     if (item->home)
-        leave(b, item);
+        leave(b, item, false);
     else
         list_remove(&item->link); /* dead, not handed out yet */
     uncount(b, item);
@@ -355,7 +363,7 @@ struct batch_decision batcher__close(struct batcher *b, struct batch_bucket *k, 
             break;
         d.bucket = item->bucket;
         d.rows += item->rows;
-        leave(b, item);
+        leave(b, item, true);
         uncount(b, item);
         list_push_back(batch, &item->link);
     }

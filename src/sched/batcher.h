@@ -1,10 +1,11 @@
 /* batcher.h: one model version's queue and the decision when to close a batch. Pure: no clock, no locks, no threads, no I/O;
  * the caller passes `now` and serialises calls (model/ holds the version's queue lock around each).
  *
- * Items are embedded in the caller's request. Order of service: by (priority level, demoted, deadline, arrival); FIXED, as
- * Triton, has arrival order within a level, and preserve_ordering makes it arrival order altogether. A deadline further off
+ * Items are embedded in the caller's request. Order of service: by (class, priority level, demoted, tenant's turn, deadline, arrival);
+ * FIXED, as Triton, has arrival order in place of deadlines, and preserve_ordering makes it arrival order altogether. A deadline further off
  * than BATCH_PATIENCE_NS counts as that for the order (and only for it), so that a request without a deadline is overtaken
- * for that long at most. Only items with the same `bucket` (padded shape class, see below) share a batch. Rows, never
+ * for that long at most. Turns: where items of more than one tenant have been seen, each gets a quarter of a batch in turn (sched/fair.h), so
+ * that a tenant waits for his own backlog and not for others'; within a turn, and while there is but one tenant, deadlines decide. Only items with the same `bucket` (padded shape class, see below) share a batch. Rows, never
  * requests, are counted. Every item ends in exactly one of: a batch, an expiry list, a removal.
  *
  * The caller's loop. An arrival: batcher_admit, then wake an instance thread. An instance thread that is free: batcher_expire
@@ -34,6 +35,7 @@
 #define SCHED_NEVER          UINT64_MAX
 #define BATCH_ROWS_MAX       4096
 #define BATCH_PRIORITIES_MAX 16
+#define BATCH_CLASSES        4
 #define BATCH_PREFERRED_MAX  16
 #define BATCH_BUCKETS_MAX    256 /* distinct shapes queued or running at once; idle ones are reused, least recent first */
 #define BATCH_RUNS_MAX       256 /* instances of one version */
@@ -76,11 +78,15 @@ struct batch_item {
     uint64_t bucket;      /* batches never mix buckets; equal padded shapes have equal buckets */
     uint64_t deadline_ns; /* absolute, covers queue and run; SCHED_NEVER: none */
     uint64_t timeout_ns;  /* Triton's per-request queue timeout (relative); 0: none given */
+    uint32_t class;       /* 0: most important, to BATCH_CLASSES - 1; before levels, which are the model's own */
+    uint64_t tenant;      /* a hash: whose turn it takes; 0: nobody's */
     bool alone;           /* must run in a batch of its own (re-run after a failed batch): not held to the queue bounds, which
                               it passed before */
     /* owned by the batcher */
     uint64_t arrived_ns, expires_ns, order_ns, seq;
+    uint64_t start, turn; /* where several tenants queue */
     uint32_t level;
+    bool fair;              /* counted among them */
     bool demoted;           /* timed out under DELAY */
     struct rank_node order; /* in its bucket's queue */
     struct heap_node expiry;

@@ -11,6 +11,7 @@
  *   rank.[ch]          the ordered queue of one bucket
  *   latency.[ch]       how long a batch takes
  *   arrival.[ch]       who is about to arrive
+ *   turns.c, fair.[ch] whose turn it is, where several tenants queue
  *
  * Invariants (batcher_validate): an item that is queued is in its bucket's tree, in the arrivals list, and in the expiry heap
  * exactly when expires_ns is not SCHED_NEVER. A dead item (expired or hopeless, not handed out yet) has home == NULL and is
@@ -21,6 +22,7 @@
 
 #include "sched/arrival.h"
 #include "sched/batcher.h"
+#include "sched/fair.h"
 #include "sched/latency.h"
 #include "sched/rank.h"
 
@@ -60,6 +62,9 @@ struct batcher {
     uint32_t n_items, rows;
     uint64_t bytes;
     uint32_t level_items[BATCH_PRIORITIES_MAX + 1];
+    struct fair *fair;    /* [BATCH_CLASSES]: turns; NULL while one tenant is all that was seen */
+    uint64_t tenant;      /* that one */
+    bool any, classes;    /* an item was seen; one of a class but 0 */
     struct list arrivals; /* queued items, oldest first, by item->link */
     struct list dead;     /* to be handed out by batcher_expire, by item->link */
     struct heap expiry;
@@ -84,6 +89,7 @@ struct batcher {
     uint64_t refused_ns;      /* when a newcomer was last refused for the work ahead of it; 0: never */
     struct arrival_rate rate; /* all buckets */
     struct arrival_rate level_rate[BATCH_PRIORITIES_MAX + 1]; /* admitted rows, by level */
+    struct arrival_rate class_rate[BATCH_CLASSES];            /* and by class, once there are any */
     double busy;                                              /* share of recent time in which every instance ran */
     double busy_span_ns;                                      /* what "recent" is: a few batches */
 };
@@ -123,6 +129,13 @@ static inline bool batcher__single(const struct batcher *b, const struct batch_b
 {
     return k->alone || b->policy.mode == BATCH_NONE || b->policy.max_rows == 1;
 }
+
+/* turns.c. Give the item its turn, before it is ordered; nothing is counted yet. The first item of a second tenant makes the table, and puts what
+ * is queued in turns (without memory there are none). */
+void batcher__turn(struct batcher *b, struct batch_item *item);
+/* It is queued; it leaves the queue, `served` or not. */
+void batcher__turn_taken(struct batcher *b, struct batch_item *item);
+void batcher__turn_over(struct batcher *b, struct batch_item *item, bool served);
 
 /* patience.c. How long to wait for company for the `now` rows of `k` before the next look, in ns; 0: run now. At most
  * `most_ns`. `others`: rows queued in other buckets. */

@@ -25,10 +25,14 @@ static bool arrival_less(const struct rank_node *x, const struct rank_node *y)
 static bool order_less(const struct rank_node *x, const struct rank_node *y)
 {
     const struct batch_item *a = batcher__item(x), *b = batcher__item(y);
+    if (a->class != b->class)
+        return a->class < b->class;
     if (a->level != b->level)
         return a->level < b->level;
     if (a->demoted != b->demoted)
         return b->demoted;
+    if (a->turn != b->turn)
+        return a->turn < b->turn;
     if (a->order_ns != b->order_ns)
         return a->order_ns < b->order_ns;
     return a->seq < b->seq;

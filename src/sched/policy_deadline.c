@@ -7,6 +7,8 @@
  * this share of the rows per second of the full one. Below it the member is given up. */
 #define OVERDUE_TIMES 2.0
 #define KEEP_SHARE    0.95
+/* How many times longer a batch may take for the less important that fill it up. */
+#define RIDERS_TIMES 1.5
 
 /* Would a batch of `rows` of the `all` that could run leave the rest late? */
 static bool harms(const struct batcher *b, const struct batch_bucket *k, uint32_t rows, uint32_t all)
@@ -39,6 +41,20 @@ static uint64_t fit_deadlines(struct batcher *b, struct batch_bucket *k, uint64_
         batcher__kill(b, urgent);
         batcher__broke(b, k);
     }
+}
+
+/* Rows that go along with the head's class: the less important fill its batch up, as far as that doesn't make it take much longer. So whoever
+ * is important waits for one batch at most, the one that runs when he comes, and then for his own. */
+static uint64_t fit_classes(const struct batcher *b, const struct batch_bucket *k, uint64_t rows)
+{
+    if (!b->classes || !rows || !latency_known(&k->latency) || b->policy.preserve_ordering)
+        return rows;
+    const struct batch_item after = {.class = batcher__head(k)->class + 1}; /* comes before all of the next class */
+    uint64_t own = rank_rows_before(&k->queue, &after.order, NULL);
+    if (own >= rows)
+        return rows;
+    double most = RIDERS_TIMES * latency_ns(&k->latency, (uint32_t)own);
+    return MAX_OF(own, (uint64_t)latency_rows_within(&k->latency, most, (uint32_t)rows));
 }
 
 /* How long company may be waited for at most: no member may become late by it, nor wait beyond max_queue_delay, and beyond
@@ -132,6 +148,7 @@ struct batch_decision batcher__next_deadline(struct batcher *b, uint32_t free_in
             return batcher__close(b, k, b->policy.max_rows, batch);
         bool cut;
         uint64_t rows = fit_deadlines(b, k, batcher__rows_allowed(b, k, &cut));
+        rows = fit_classes(b, k, rows);
         if (rows && lanes_full(b, k, rows, &d.wake_ns))
             return d;
         if (rows)

@@ -106,12 +106,14 @@ static uint32_t company(const struct batcher *b, const struct batch_bucket *k, u
     return (uint32_t)MIN_OF(rows + more, (double)MAX_OF(k->cap, rows));
 }
 
-/* Share of the instances that levels more urgent than the item's take, now and as long as they keep coming. */
+/* Share of the instances that classes and levels more urgent than the item's take, now and as long as they keep coming. */
 static double overtaken_share(const struct batcher *b, const struct batch_bucket *k, const struct batch_item *item)
 {
     if (b->policy.preserve_ordering)
         return 0;
     double rows_per_ns = 0, cap = batcher__single(b, k) ? 1 : k->cap;
+    for (uint32_t class = 0; class < item->class; class ++)
+        rows_per_ns += arrival_rate_at(&b->class_rate[class], (double)b->now_ns, b->busy_span_ns);
     for (uint32_t level = 1; level < item->level; level++)
         rows_per_ns += arrival_rate_at(&b->level_rate[level], (double)b->now_ns, b->busy_span_ns);
     return rows_per_ns * latency_ns(&k->latency, (uint32_t)cap) / cap / batcher__lanes(b);

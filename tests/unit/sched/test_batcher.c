@@ -1,5 +1,6 @@
 /* test_batcher.c: what holds under every policy, and the deadline policy's promises, each with numbers worked out by hand. The
  * names C6, C7, ... are complaints of other servers' users (docs/internals/batcher.md lists them). */
+#include "base/rand.h"
 #include "sched/rig.h"
 
 static struct batch_policy deadline_policy(uint32_t max_rows)
@@ -341,11 +342,163 @@ static void test_stats(void **state)
     rig_free(r);
 }
 
+/* Classes come before everything else that a request says of itself. */
+static void test_the_most_important_class_goes_first(void **state)
+{
+    (void)state;
+    struct batch_policy p = deadline_policy(2);
+    p.priority_levels = 2;
+    p.default_priority_level = 2;
+    struct rig *r = rig_make(p);
+    rig_admit(r, (struct batch_item){.class = 3, .priority = 1, .deadline_ns = 10 * MS}, 0);
+    rig_admit(r, (struct batch_item){.class = 0}, 1);
+    rig_admit(r, (struct batch_item){.class = 2}, 2);
+    rig_admit(r, (struct batch_item){.class = 2, .priority = 1}, 3);
+    assert_string_equal(rig_next(r, 4), "1 3");
+    assert_string_equal(rig_next(r, 4), "2 0");
+    rig_free(r);
+}
+
+/* 4 ms a batch and 1 ms a row: one important row takes 5 ms, and may take 7.5 for those that ride along: three rows. */
+static void test_riders_do_not_make_the_important_wait(void **state)
+{
+    (void)state;
+    struct rig *r = rig_make(deadline_policy(16));
+    rig_warm(r, 0, 4 * MS, 1 * MS, 16);
+    for (int i = 0; i < 20; i++)
+        rig_admit(r, (struct batch_item){.class = 3}, 0);
+    rig_admit(r, (struct batch_item){.class = 1}, 0);
+    assert_string_equal(rig_next(r, 1), "20 0 1");
+    rig_run(r, 1, 7 * MS);
+    for (int i = 0; i < 20; i++)
+        rig_admit(r, (struct batch_item){.class = 1}, 8 * MS);
+    rig_next(r, 8 * MS);
+    assert_true(r->d.rows >= 8); /* their own kind is no company that is asked how long it takes */
+    rig_free(r);
+}
+
+/* What is promised to the less important counts the more important ones that are queued, and not the other way round. 10 ms a batch of one. */
+static void test_promises_know_of_classes(void **state)
+{
+    (void)state;
+    struct rig *r = rig_make(deadline_policy(1));
+    rig_warm(r, 0, 10 * MS, 0, 1);
+    for (int i = 0; i < 5; i++)
+        rig_admit(r, (struct batch_item){.class = i < 3 ? 1 : 3}, 0);
+    assert_int_equal(rig_admit(r, (struct batch_item){.class = 2, .deadline_ns = 35 * MS}, 0),
+                     STATUS_DEADLINE); /* three before it */
+    assert_true(rig_admit(r, (struct batch_item){.class = 0, .deadline_ns = 35 * MS}, 0) >= 0);
+    rig_free(r);
+}
+
+/* Batches of 4, turns of one row. Tenant 1 has eight queued when tenant 2 comes: turns are 0..7 and 0. Then 0, 1 and 2 have been served, so what
+ * tenant 2 sends next begins at 2, before the 3 of tenant 1. */
+static void test_a_tenant_waits_for_his_own_backlog_only(void **state)
+{
+    (void)state;
+    struct rig *r = rig_make(deadline_policy(4));
+    for (int i = 0; i < 8; i++)
+        rig_admit(r, (struct batch_item){.tenant = 1}, 0);
+    rig_admit(r, (struct batch_item){.tenant = 2}, 1);
+    assert_string_equal(rig_next(r, 1), "0 8 1 2");
+    rig_admit(r, (struct batch_item){.tenant = 2}, 2);
+    assert_string_equal(rig_next(r, 2), "9 3 4 5");
+    assert_string_equal(rig_next(r, 2), "6 7");
+    /* nothing is saved up by being idle: tenant 2 had two rows, tenant 1 eight */
+    for (int i = 0; i < 4; i++)
+        rig_admit(r, (struct batch_item){.tenant = i % 2 ? 1 : 2, .rows = 2}, 3);
+    assert_string_equal(rig_next(r, 3), "10 11");
+    rig_free(r);
+}
+
+static void test_backlogged_tenants_share_equally(void **state)
+{
+    (void)state;
+    struct rig *r = rig_make(deadline_policy(8));
+    uint32_t rows[4] = {0};
+    for (int i = 0; i < 180; i++) /* three times as much of 1 as of 3, in its own order of arrival, and rows of 1 and 2 */
+        rig_admit(r, (struct batch_item){.tenant = i < 90 ? 1 : i < 150 ? 2 : 3, .rows = 1 + i % 2}, 0);
+    for (int batch = 0; batch < 12; batch++) {
+        struct list l;
+        list_init(&l);
+        struct batch_decision d = batcher_next(r->b, 1, 1, &l);
+        assert_true(d.run && d.rows >= 7);
+        for (struct list *n; (n = list_pop_front(&l));) {
+            const struct batch_item *item = LIST_ENTRY(n, struct batch_item, link);
+            rows[item->tenant] += item->rows;
+        }
+    }
+    /* some ninety rows: thirty each, but for a turn and a request */
+    for (int t = 1; t <= 3; t++)
+        assert_in_range(rows[t], 26, 35);
+    rig_free(r);
+}
+
+/* Within a turn, and where there is one tenant, deadlines decide. */
+static void test_deadlines_within_a_turn(void **state)
+{
+    (void)state;
+    struct rig *r = rig_make(deadline_policy(16)); /* turns of four rows */
+    for (int i = 0; i < 5; i++)
+        rig_admit(r, (struct batch_item){.tenant = 1, .deadline_ns = (uint64_t)(900 - i * 100) * MS}, 0);
+    rig_admit(r, (struct batch_item){.tenant = 2, .deadline_ns = 650 * MS}, 0);
+    assert_string_equal(rig_next(r, 1), "3 5 2 1 0 4"); /* the fifth is of the second turn, urgent as it is */
+    rig_free(r);
+    r = rig_make(deadline_policy(1));
+    for (int i = 0; i < 40; i++)
+        rig_admit(r, (struct batch_item){.tenant = 7}, 0);
+    rig_admit(r, (struct batch_item){.tenant = 7, .deadline_ns = 900 * MS}, 1);
+    assert_string_equal(rig_next(r, 1), "40");
+    rig_free(r);
+}
+
+/* Removed and expired ones leave their tenant's line, too; the structure holds in any order of events. */
+static void test_turns_random(void **state)
+{
+    (void)state;
+    struct rig *r = rig_make(deadline_policy(8));
+    struct rand x;
+    rand_init(&x, 5);
+    uint64_t now = 1;
+    for (int step = 0; step < 4000; step++, now += MS) {
+        uint64_t deadline = rand_below(&x, 3) ? SCHED_NEVER : now + rand_below(&x, 20) * MS + 1;
+        rig_admit(r,
+                  (struct batch_item){.tenant = rand_below(&x, 600),
+                                      .class = (uint32_t)rand_below(&x, 4),
+                                      .rows = 1 + (uint32_t)rand_below(&x, 3),
+                                      .bucket = rand_below(&x, 3),
+                                      .deadline_ns = deadline},
+                  now);
+        uint32_t at = (uint32_t)rand_below(&x, r->n);
+        if (r->items[at].home && rand_below(&x, 4) == 0)
+            batcher_remove(r->b, &r->items[at]);
+        if (rand_below(&x, 3) == 0) {
+            rig_expire(r, now);
+            rig_next(r, now);
+            if (r->d.run)
+                rig_run(r, now, MS);
+        }
+    }
+    while (rig_expire(r, now), *rig_next(r, now))
+        rig_run(r, now, MS);
+    struct batcher_stats s;
+    batcher_stats(r->b, &s);
+    assert_int_equal(s.queued_items, 0);
+    rig_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_idle_runs_at_once),
         cmocka_unit_test(test_order_is_priority_deadline_arrival),
+        cmocka_unit_test(test_the_most_important_class_goes_first),
+        cmocka_unit_test(test_riders_do_not_make_the_important_wait),
+        cmocka_unit_test(test_promises_know_of_classes),
+        cmocka_unit_test(test_a_tenant_waits_for_his_own_backlog_only),
+        cmocka_unit_test(test_backlogged_tenants_share_equally),
+        cmocka_unit_test(test_deadlines_within_a_turn),
+        cmocka_unit_test(test_turns_random),
         cmocka_unit_test(test_no_deadline_does_not_starve),
         cmocka_unit_test(test_expires_on_time_while_running),
         cmocka_unit_test(test_refuses_what_cannot_be_met),

@@ -51,7 +51,7 @@ static int run(const struct cli_command *self, int argc, char **argv)
     if (cli_config_load(&args, &paths, &c, &err) < 0)
         return cli_refuse("%s", err.text);
     const struct log_sink_options log = {.level = verbose ? LOG_DEBUG : LOG_ERROR};
-    if (!c.repository.paths.n)
+    if (!c.repository.paths.n && !c.gateway.n_routes)
         code = cli_usage_error(self, "there is no model repository: name one as argument or in repository.paths");
     else if (log_sink_create(&log, &sink, &err) < 0)
         code = cli_fail("%s", err.text);
@@ -59,7 +59,9 @@ static int run(const struct cli_command *self, int argc, char **argv)
         if (cli_edge_check(&c, log_sink_logger(sink), &err) < 0)
             code = cli_refuse("%s", err.text);
         else
-            code = check_models(&c, log_sink_logger(sink));
+            code = c.repository.paths.n ? check_models(&c, log_sink_logger(sink)) : CLI_OK;
+        if (code == CLI_OK && c.gateway.n_routes)
+            printf("gateway: %zu pools, %zu routes\n", c.gateway.n_pools, c.gateway.n_routes);
         log_sink_destroy(sink);
     }
     config_release(&c);

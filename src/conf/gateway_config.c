@@ -118,7 +118,7 @@ static const struct section tls_section = SECTION("upstreams[].tls", tls_keys, g
 
 static const struct key pool_keys[] = {
     {"name",             KEY_STRING, AT(gateway_pool, name),             NULL, 1, 63, NULL, NULL, "Routes name it. Not \"local\"."},
-    {"balance",          KEY_ENUM,   AT(gateway_pool, balance),          "round_robin", 0, 0, balances, NULL, "See docs/guide/gateway.md for which to use when."},
+    {"balance",          KEY_ENUM,   AT(gateway_pool, balance),          "round_robin", 0, 0, balances, NULL, "See docs/guide/balancing.md for which to use when."},
     {"servers",          KEY_LIST,   AT(gateway_pool, servers),          "", 1, 1024, NULL, &server_section, "Addresses, or maps as below. May be left out where servers_file is given."},
     {"servers_file",     KEY_STRING, AT(gateway_pool, servers_file),     "", 0, 4095, NULL, NULL, "More servers from a YAML or JSON file, read again when it changes: a list as under `servers`, or Kubernetes EndpointSlices. One that can't be read, or is empty, leaves the servers as they were."},
     {"servers_port",     KEY_STRING, AT(gateway_pool, servers_port),     "", 0, 63, NULL, NULL, "Name of the EndpointSlice's port; empty: its first."},

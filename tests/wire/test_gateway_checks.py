@@ -1,12 +1,14 @@
 """test_gateway_checks.py: active checks: KServe readiness of a model, a canary inference, gRPC health; what passes and what doesn't."""
 import json
+import re
+import subprocess
 import time
 
 import pytest
 import requests
 
 from gateway_upstream import Upstream, answer, silent
-from inferd_server import BINARY, SIMPLE, Server, write_fake
+from inferd_server import BINARY, ROOT, SIMPLE, Server, write_fake
 from test_gateway import BODY, SUM, gateway, pool, text_of
 from test_gateway_reports import state, wait_for
 
@@ -74,7 +76,19 @@ def test_grpc_health(tmp_path, replica):
 @pytest.mark.parametrize("check, says", [({"grpc": True}, "needs protocol http2 or auto"), ({"body": "{}"}, "need the path"),
                                          ({"path": "/x", "content_type": ""}, "content_type")])
 def test_checks_that_make_no_sense(tmp_path, check, says):
-    import subprocess
     (tmp_path / "c.yaml").write_text(text_of([pool(["127.0.0.1:1"], check=check)], ROUTE))
     done = subprocess.run([BINARY, "check", f"--config={tmp_path}/c.yaml"], capture_output=True, text=True)
     assert done.returncode != 0 and says in done.stderr + done.stdout
+
+
+GUIDES = [("docs/guide/" + name, i) for name, n in (("balancing.md", 2), ("deploying-gateways.md", 4)) for i in range(n)]
+
+
+@pytest.mark.parametrize("guide, i", GUIDES)
+def test_the_guides_files(tmp_path, guide, i):
+    """Every whole configuration in the guides is accepted as it stands."""
+    blocks = [b for b in re.findall(r"```yaml\n(.*?)```", (ROOT / guide).read_text(), re.S) if "routes:" in b]
+    assert len(blocks) == len([g for g in GUIDES if g[0] == guide])
+    (tmp_path / "c.yaml").write_text(blocks[i])
+    done = subprocess.run([BINARY, "check", f"--config={tmp_path}/c.yaml"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + done.stdout

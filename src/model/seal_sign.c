@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "model/seal_sign_priv.h"
+#include "model/version_name_priv.h"
 
 #define FIRST_LINE "inferd-signature 1"
 #define PATH_MAX_N 4096u
@@ -99,9 +100,9 @@ static int body_line(struct reading *r, struct str text, struct error *err)
         return str_eqz(text, FIRST_LINE) ? 0 : wrong(r, "is not \"" FIRST_LINE "\"", err);
     if (!str_cut(&rest, ' ', &word) || !rest.n)
         return wrong(r, "is not a word and a value", err);
-    if (r->line == 2 && str_eqz(word, "model"))
+    if (r->line == 2 && str_eqz(word, "model") && str_is_model_name(rest))
         return m->model = rest, 0;
-    if (r->line == 3 && str_eqz(word, "version"))
+    if (r->line == 3 && str_eqz(word, "version") && version_name_valid(rest))
         return m->version = rest, 0;
     if (r->line > 3 && str_eqz(word, "file"))
         return add_entry(r, false, rest, err);

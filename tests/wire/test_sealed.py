@@ -10,6 +10,7 @@ import pathlib
 import shutil
 import struct
 import subprocess
+import tempfile
 
 import pytest
 import requests
@@ -269,6 +270,23 @@ def test_language_models(tmp_path, keys):
         assert complete(s, "sealed-untied") == complete(s, "plain-untied")
         assert complete(s, "sealed-hf") == complete(s, "plain-hf")
         assert {r["file"] for r in s.records("model_file_unsealed")} >= {"model.gguf", "config.json", "tokenizer.json", "model.safetensors"}
+
+
+def test_the_process_can_not_be_dumped(keys):
+    """/proc/PID of a process that made itself undumpable belongs to root; its twin without a key belongs to its user. Neither may be root here."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        write_fake(root, "echo", "input = X FP32 [-1,2]\noutput = Y FP32 [-1,2] copy X\n")
+        root.chmod(0o755)
+        drop = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups") if os.getuid() == 0 else ()
+        if drop and (not shutil.which("setpriv") or subprocess.run([*drop, BINARY, "version"], capture_output=True).returncode):
+            pytest.skip("nobody may not run the binary here")
+        owners = []
+        for env in ({}, {"INFERD_SEAL_KEYS": keys.key.hex()}):
+            with Server(root, prefix=drop, args=["--state_dir=-"], env=env) as s:
+                owners.append(os.stat(f"/proc/{s.process.pid}/environ").st_uid)
+                assert s.metric("process_open_fds") > 3 and s.metric("process_resident_memory_bytes") > 1e6  # it still sees itself
+        assert owners[0] != 0 and owners[1] == 0
 
 
 def test_a_sealed_file_is_not_quantised(tmp_path, keys):

@@ -20,6 +20,12 @@ int error_vset(struct error *err, int code, const char *fmt, va_list ap)
     if (!err)
         return code;
     err->code = code;
+    size_t whole = strcspn(fmt, "%");
+    if (!fmt[whole] &&
+        whole < sizeof err->text) { /* a sentence as it stands: the usual "not found" of requests that go elsewhere */
+        memcpy(err->text, fmt, whole + 1);
+        return code;
+    }
     int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
     clean(err->text, n);
     return code;

@@ -572,7 +572,7 @@ static int take_body(struct forward *f)
 static struct forward *forward_new(struct gateway *g, struct http_request *r, struct gateway_target *target,
                                    const struct gateway_hints *hints)
 {
-    struct forward *f = ARENA_NEW(r->arena, struct forward);
+    struct forward *f = arena_alloc(r->arena, sizeof *f);
     struct gateway_loop *home = peers_of_loop(g, r->loop);
     if (!f || !home)
         return NULL;
@@ -601,6 +601,9 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
     if (f->p->o.balance == BALANCE_LLM && hints->model.n)
         f->ask.adapter = report_adapter(target->route->rewrite_model[0] ? str_of(target->route->rewrite_model) : hints->model);
     if (f->p->o.balance == BALANCE_LLM && hints->prompt.n) {
+        f->blocks = arena_array(r->arena, PREFIX_BLOCKS_MAX, sizeof *f->blocks);
+        if (!f->blocks)
+            return NULL;
         f->ask.prefix = f->blocks;
         f->ask.n_prefix =
             prefix_hash(hints->prompt, hash_bytes(hints->model.p, hints->model.n, 3), f->blocks, PREFIX_BLOCKS_MAX);

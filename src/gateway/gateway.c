@@ -101,6 +101,8 @@ int gateway_create(const struct gateway_options *o, struct gateway **out, struct
     g->o = *o;
     g->seed = os_wall_ns() ^ os_monotonic_ns() << 32 ^ (uintptr_t)g;
     snprintf(g->via, sizeof g->via, "inferd-%08x", (unsigned)hash_bytes(&g->seed, sizeof g->seed, 1));
+    snprintf(g->via_http1, sizeof g->via_http1, "1.1 %s", g->via);
+    snprintf(g->via_http2, sizeof g->via_http2, "2.0 %s", g->via);
     os_mutex_init(&g->lock, RANK_ROUTES);
     register_metrics(g, o->metrics);
     int rc = make_table(g, o->config, NULL, &g->table, err);

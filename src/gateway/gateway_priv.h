@@ -76,8 +76,9 @@ struct gateway {
     struct gateway_options o;
     struct os_mutex lock; /* RANK_ROUTES */
     struct gateway_table *table;
-    char *zones[GATEWAY_ZONES]; /* id - 1 -> name; grows only; lock */
-    char via[40];               /* "inferd-1f2e3d4c": how this process finds requests that come back */
+    char *zones[GATEWAY_ZONES];        /* id - 1 -> name; grows only; lock */
+    char via[40];                      /* "inferd-1f2e3d4c": how this process finds requests that come back */
+    char via_http1[48], via_http2[48]; /* the whole of a Via header that has no other in front */
     uint64_t seed;
     _Atomic uint64_t transports; /* made so far */
     struct metric_family *requests_family, *state_family, *in_flight_family;
@@ -232,7 +233,7 @@ struct forward {
     struct buf answer; /* FORWARD_BUFFERING */
     struct error last; /* why the latest try failed */
     int last_status;   /* STATUS_UPSTREAM, STATUS_DEADLINE ... */
-    uint64_t blocks[PREFIX_BLOCKS_MAX];
+    uint64_t *blocks;  /* [PREFIX_BLOCKS_MAX], in the arena; NULL: nobody asks */
 };
 
 /* A piece of the request's body (http_request.on_body). */

@@ -42,7 +42,7 @@ static const struct str ours_answer[] = {NAME("content-length"), NAME("content-t
 static bool one_of(struct str name, const struct str *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (str_ieq(name, list[i]))
+        if (name.n == list[i].n && str_ieq(name, list[i]))
             return true;
     return false;
 }
@@ -148,9 +148,11 @@ static void add_own(struct forward *f, struct list_of *l, struct str host, uint6
     add(l, STR("X-Forwarded-Proto"), r->secure ? STR("https") : STR("http"));
     if (host.n)
         add(l, STR("X-Forwarded-Host"), host);
-    add_made(l, STR("Via"),
-             arena_printf(l->arena, "%.*s%s%s %s", (int)MIN_OF(via.n, (size_t)160), via.p ? via.p : "", via.n ? ", " : "",
-                          r->version == 20 ? "2.0" : "1.1", f->g->via));
+    const char *own = r->version == 20 ? f->g->via_http2 : f->g->via_http1;
+    if (via.n)
+        add_made(l, STR("Via"), arena_printf(l->arena, "%.*s, %s", (int)MIN_OF(via.n, (size_t)160), via.p, own));
+    else
+        add(l, STR("Via"), str_of(own));
     add(l, STR("X-Request-Id"), r->request_id);
     if (r->traceparent.n)
         add(l, STR("Traceparent"), r->traceparent);

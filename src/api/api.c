@@ -135,11 +135,18 @@ static void on_request(void *ctx, struct http_request *r)
 {
     struct api_listener *l = ctx;
     struct api_call *call = r->user;
+    if (api__quota_park(r, call, on_request, ctx))
+        return;
     ASSERT(call && (call->preflight || handlers[call->match.id] || call->match.id == ROUTE_PROXY));
     call->times.received_ns = r->received_ns;
     if (atomic_load_explicit(&l->api->phase, memory_order_acquire) == API_CLOSED && call->match.id != ROUTE_LIVE) {
         call->status = STATUS_UNAVAILABLE;
         http_reply_error(r, STATUS_UNAVAILABLE, "the server is stopping; ask another one", 1);
+        return;
+    }
+    if (call->quota && (call->quota->refused || (call->quota->parked && r->gone))) {
+        call->status = call->quota->refused ? call->quota->refused : STATUS_CANCELLED;
+        http_reply_error(r, call->status, call->quota->why ? call->quota->why->text : "the client left", 0);
         return;
     }
     if (call->preflight)

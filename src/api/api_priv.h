@@ -70,6 +70,15 @@ struct api_turn *api__turn(struct loop *loop);
  * waited long enough. */
 struct infer_wakes *api__turn_wakes(struct api_turn *t, uint64_t now_ns);
 struct gen_call; /* generate.c */
+struct quota_wait;
+
+/* One question to the quotas; embedded in what waits for the answer. */
+struct api_charge {
+    void (*resume)(struct api_charge *c, int rc, struct error *err); /* after AGAIN: the answer; I/O thread */
+    struct str model;
+    uint64_t rows, tokens;
+    struct api_charge *next; /* quota.c's */
+};
 
 /* A request's hold on the quotas (quota.c); in its arena, NULL without quotas. Touched by whoever works on the request. */
 struct api_quota {
@@ -79,6 +88,18 @@ struct api_quota {
     size_t n_base;   /* headers of the reply from before */
     struct http_header headers[7 + 4];
     char text[5][24];
+    /* while a question is with the Redis (quota_shared.h), on the I/O thread */
+    struct quota_wait *wait;
+    struct loop_task told;
+    struct http_request *request;
+    struct edge_identity *who; /* a reference */
+    bool asking, over;
+    struct api_charge *charge, *next,
+        **last; /* the question that is asked, NULL: that of the headers; those that come after it */
+    void (*parked)(void *ctx, struct http_request *r); /* waits for the headers' answer */
+    void *parked_ctx;
+    int refused; /* the headers' answer, when it is no, */
+    struct error *why;
 };
 
 /* State of one request, in its arena, at http_request.user. */
@@ -199,12 +220,15 @@ void api__preflight(struct api *a, struct http_request *r);
 /* admission.c. Whose share of a queue it takes: a hash of the caller's tenant; 0: nobody's. */
 uint64_t api__tenant_of(const struct api_call *call);
 
-/* Quotas (quota.c). Begin: when the route is known; takes the request's share at once where the model is known, too. Charge: rows and tokens
- * that the request is about to take, as soon as they are known; any thread, while it works on the request. EXHAUSTED: 429, with
- * the headers that say why. End: what was not used goes back. */
+/* Quotas (quota.c). Begin: when the route is known; takes the request's share at once where the model is known, too; the answer may be out
+ * when it returns 0. Park: true: it still is, and `go` will be called; else `refused` says what it was. Charge: rows and tokens that the
+ * request is about to take, as soon as they are known. EXHAUSTED: 429, with the headers that say why; AGAIN: c->resume will be called. I/O
+ * thread. Charge_now: the same for a thread that may wait, up to redis.deadline. End: what was not used goes back. */
 int api__quota_begin(struct api *a, struct http_request *r, struct api_call *call, struct error *err) MUST_CHECK;
-int api__quota_charge(struct http_request *r, struct api_call *call, struct str model, uint64_t rows, uint64_t tokens,
-                      struct error *err) MUST_CHECK;
+bool api__quota_park(struct http_request *r, struct api_call *call, void (*go)(void *ctx, struct http_request *r), void *ctx);
+int api__quota_charge(struct http_request *r, struct api_call *call, struct api_charge *c, struct error *err) MUST_CHECK;
+int api__quota_charge_now(struct http_request *r, struct api_call *call, struct str model, uint64_t rows, uint64_t tokens,
+                          struct error *err) MUST_CHECK;
 void api__quota_end(const struct http_request *r, struct api_call *call);
 /* Is a model shown to the caller in lists? */
 bool api__shows(const struct api_call *call, struct str model);

@@ -97,8 +97,8 @@ static int charge(struct gen_call *c, struct error *err)
         bool generates = !c->embed && !c->protocol->only_prepare;
         tokens += n + (generates ? most * MAX_OF(MAX_OF(c->params.n, c->params.best_of), 1u) : 0);
     }
-    int rc =
-        api__quota_charge(c->request, c->call, c->version ? model_version_model(c->version) : (struct str){0}, 1, tokens, err);
+    int rc = api__quota_charge_now(c->request, c->call, c->version ? model_version_model(c->version) : (struct str){0}, 1,
+                                   tokens, err);
     return generate__fault(c, rc, NULL, c->call->error_code);
 }
 

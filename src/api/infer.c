@@ -258,7 +258,9 @@ static void on_done(struct infer *inf)
 
 /* ---- the way in, on the I/O thread ---- */
 
-/* Its rows, against the caller's quotas. */
+static void charged(struct api_charge *charge, int rc, struct error *err);
+
+/* Its rows, against the caller's quotas. AGAIN: `charged` goes on. */
 static int charge(struct infer_call *c, struct error *err)
 {
     if (!c->call->quota || (c->admission && c->admission->charged))
@@ -267,8 +269,10 @@ static int charge(struct infer_call *c, struct error *err)
         c->admission->charged = true; /* once, whichever model answers */
     const struct tensor *t = c->inf.n_inputs ? &c->inf.inputs[0] : NULL;
     bool batched = model_version_max_batch(c->version) > 0 && t && t->shape.rank > 0 && t->shape.dim[0] > 0;
-    return api__quota_charge(c->request, c->call, model_version_model(c->version), batched ? (uint64_t)t->shape.dim[0] : 1, 0,
-                             err);
+    c->charge.resume = charged;
+    c->charge.model = model_version_model(c->version);
+    c->charge.rows = batched ? (uint64_t)t->shape.dim[0] : 1;
+    return api__quota_charge(c->request, c->call, &c->charge, err);
 }
 
 /* Before it is queued, if not before it was decoded. From the cache alone: what is there needs no leave. */
@@ -293,6 +297,26 @@ static int enter_queue(struct infer_call *c, struct error *err)
     return infer_submit(&c->inf, api__turn_wakes(c->turn, c->inf.times.decoded_ns), err);
 }
 
+static void enter(struct infer_call *c, int rc, struct error *err)
+{
+    if (rc == 0)
+        rc = enter_queue(c, err);
+    if (rc < 0) {
+        c->where = INFER_HERE;
+        fail(c, rc, err);
+    }
+}
+
+static void charged(struct api_charge *charge, int rc, struct error *err)
+{
+    struct infer_call *c = CONTAINER_OF(charge, struct infer_call, charge);
+    c->inf.times.decoded_ns = loop_update_now(c->request->loop);
+    if (c->request->gone)
+        fail_gone(c);
+    else
+        enter(c, rc, err);
+}
+
 static void submit(struct infer_call *c, int rc, struct error *err)
 {
     struct http_request *r = c->request;
@@ -301,12 +325,8 @@ static void submit(struct infer_call *c, int rc, struct error *err)
         rc = admit(c, err);
     if (rc == 0)
         rc = charge(c, err);
-    if (rc == 0)
-        rc = enter_queue(c, err);
-    if (rc < 0) {
-        c->where = INFER_HERE;
-        fail(c, rc, err);
-    }
+    if (rc != STATUS_AGAIN)
+        enter(c, rc, err);
 }
 
 static void decoded(struct loop_task *t)

@@ -56,6 +56,7 @@ struct infer_call {
     /* infer.c's own */
     enum infer_where where;
     struct admission *admission; /* admission_priv.h; NULL: the server has no rules of overload */
+    struct api_charge charge;
     struct loop_task task;
     struct api_turn *turn; /* of the request's loop */
     struct work work;

@@ -91,13 +91,49 @@ static void refuse(struct http_request *r, struct api_call *call, int status, co
     api__reply_error(r, status, err);
 }
 
-/* What the server behind will take, by the request's own words: that is also what is settled, since nobody tells what it really took. */
+/* A request on its way to the gateway, while its quotas are asked. */
+struct proxying {
+    struct api_charge charge;
+    struct http_request *request;
+    struct gateway_hints hints;
+};
+
+/* The quotas have answered. */
+static void go_on(struct http_request *r, const struct gateway_hints *h, int rc, const struct error *err)
+{
+    struct api_call *call = r->user;
+    struct api *a = call->api;
+    if (rc < 0) {
+        refuse(r, call, rc, err);
+        return;
+    }
+    if (h->model.n)
+        r->log_model = h->model;
+    call->remote = true;
+    atomic_fetch_add_explicit(&a->in_flight, 1, memory_order_relaxed);
+    gateway_forward(a->o.gateway, r, &call->target, h);
+}
+
+static void charged(struct api_charge *charge, int rc, struct error *err)
+{
+    struct proxying *p = CONTAINER_OF(charge, struct proxying, charge);
+    go_on(p->request, &p->hints, rc, err);
+}
+
+/* What the server behind will take, by the request's own words: that is also what is settled, since nobody tells what it really took. AGAIN:
+ * `charged` goes on. */
 static int charge(struct http_request *r, struct api_call *call, const struct gateway_hints *h, struct error *err)
 {
     if (!call->quota)
         return 0;
+    struct proxying *p = ARENA_NEW(r->arena, struct proxying);
+    if (!p)
+        return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
     call->quota->tokens = h->tokens;
-    return api__quota_charge(r, call, h->model, 1, h->tokens, err);
+    p->request = r;
+    p->hints = *h;
+    p->charge = (struct api_charge){.resume = charged, .model = h->model, .rows = 1, .tokens = h->tokens};
+    return api__quota_charge(r, call, &p->charge, err);
 }
 
 /* The request belongs to the gateway, or is answered with an error; false: it is for us. */
@@ -127,15 +163,8 @@ bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *cal
         rc = api__authorise_model(a, call, h.model, &err);
     if (!rc)
         rc = charge(r, call, &h, &err);
-    if (rc) {
-        refuse(r, call, rc, &err);
-        return true;
-    }
-    if (h.model.n)
-        r->log_model = h.model;
-    call->remote = true;
-    atomic_fetch_add_explicit(&a->in_flight, 1, memory_order_relaxed);
-    gateway_forward(a->o.gateway, r, &call->target, &h);
+    if (rc != STATUS_AGAIN)
+        go_on(r, &h, rc, &err);
     return true;
 }
 

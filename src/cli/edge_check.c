@@ -8,6 +8,7 @@
 #include "edge/keys.h"
 #include "edge/guard.h"
 #include "edge/limit_policy.h"
+#include "cluster/redis_url.h"
 #include "edge/quota.h"
 #include "net/tls.h"
 #include "os/file.h"
@@ -63,6 +64,13 @@ static int check_quotas(const char *path, struct error *err)
     buf_release(&text);
     arena_release(&arena);
     return rc < 0 ? error_prefix(err, "quota.file") : 0;
+}
+
+static int check_redis(const char *url, struct error *err)
+{
+    struct redis_url u;
+    int rc = redis_url_parse(url, &u, err);
+    return rc < 0 ? error_prefix(err, "redis.url") : 0;
 }
 
 static int check_guard(const char *path, struct error *err)
@@ -140,6 +148,8 @@ int cli_edge_check(const struct config *c, struct logger *log, struct error *err
         rc = check_keys(c->auth.keys_file, err);
     if (rc == 0 && c->jwt.keys[0])
         rc = check_issuer(c->jwt.keys, err);
+    if (rc == 0 && c->redis.url[0])
+        rc = check_redis(c->redis.url, err);
     if (rc == 0 && c->quota.file[0])
         rc = check_quotas(c->quota.file, err);
     if (rc == 0 && c->guard.file[0])

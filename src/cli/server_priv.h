@@ -34,6 +34,7 @@ struct server {
     struct jwks_fetcher *fetcher; /* asks a URL for the issuer's keys; NULL: none */
     struct network *proxies;      /* [first_config->proxy.trusted.n] */
     struct quota_gate *quota;     /* NULL: no quotas */
+    struct redis *redis;          /* NULL: nothing is shared */
     uint64_t quota_next_ns;
     struct guard_gate *guard;  /* what may come in and go out; empty without guard.file */
     struct limit_gate *limits; /* NULL: no rules of overload */
@@ -94,6 +95,8 @@ void server__stop_jwks(struct server *s);
 int server__start_quota(struct server *s, struct error *err) MUST_CHECK;
 void server__tick_quota(struct server *s, uint64_t now_ns);
 void server__stop_quota(struct server *s);
+/* JSON members about what is shared, each with a comma in front. */
+void server__describe_quota(struct server *s, struct buf *out);
 /* Is there a model of this name in one of the repositories? Reads the folders. */
 bool cli_repository_holds(const struct config *c, struct str model);
 

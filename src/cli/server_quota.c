@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "cli/server_priv.h"
+#include "cluster/redis.h"
 #include "edge/quota_gate.h"
 #include "edge/quota_state.h"
 #include "os/clock.h"
@@ -144,25 +145,78 @@ static int check_models(struct server *s, struct error *err)
     return l.rc;
 }
 
-int server__start_quota(struct server *s, struct error *err)
+/* --- Redis --- */
+
+static const char *or_null(const char *text)
 {
-    const char *path = s->first_config->quota.file;
-    struct buf text;
-    if (!path[0])
+    return text[0] ? text : NULL;
+}
+
+static int make_redis(struct server *s, struct error *err)
+{
+    const struct config *c = s->first_config;
+    const struct redis_options o = {.url = c->redis.url,
+                                    .password_file = or_null(c->redis.password_file),
+                                    .ca_file = or_null(c->redis.ca),
+                                    .deadline_ns = c->redis.deadline,
+                                    .metrics = s->metrics,
+                                    .log = s->log};
+    if (!c->redis.url[0])
         return 0;
+    int rc = redis_create(&o, &s->redis, err);
+    return rc < 0 ? error_prefix(err, "redis.url") : 0;
+}
+
+static int make_gate(struct server *s, struct error *err)
+{
+    const struct config *c = s->first_config;
+    const struct quota_gate_options o = {.metrics = s->metrics,
+                                         .redis = s->redis,
+                                         .share = c->quota.shared,
+                                         .prefix = c->redis.prefix,
+                                         .lease_ns = c->quota.lease,
+                                         .replicas = c->quota.replicas,
+                                         .log = s->log};
+    struct buf text;
     buf_init(&text);
-    int rc = os_file_read(path, POLICY_BYTES, &text, err);
+    int rc = os_file_read(c->quota.file, POLICY_BYTES, &text, err);
     if (rc == 0)
-        rc = quota_gate_create(buf_str(&text), path, s->metrics, &s->quota, err);
+        rc = quota_gate_create(buf_str(&text), c->quota.file, &o, &s->quota, err);
     buf_release(&text);
     if (rc == 0)
         rc = check_models(s, err);
+    return rc < 0 ? error_prefix(err, "quota.file") : 0;
+}
+
+int server__start_quota(struct server *s, struct error *err)
+{
+    if (!s->first_config->quota.file[0])
+        return 0;
+    int rc = make_redis(s, err);
+    if (rc == 0)
+        rc = make_gate(s, err);
     if (rc < 0)
-        return error_prefix(err, "quota.file");
+        return rc;
     if (!server__state_dir(s))
         LOG(s->log, LOG_WARN, "budgets_end_with_the_process", LOG_S("hint", "set state_dir to keep them across restarts"));
     load_state(s);
-    return 0;
+    if (!s->redis)
+        return 0;
+    rc = redis_start(s->redis, err);
+    if (rc == 0) /* a Redis that is there is used from the first request on; one that isn't is not waited for */
+        quota_gate_wait_shared(s->quota, os_monotonic_ns() + 2 * s->first_config->redis.deadline);
+    return rc;
+}
+
+void server__describe_quota(struct server *s, struct buf *out)
+{
+    if (!s->redis)
+        return;
+    buf_append_z(out, ",\"redis\":{");
+    redis_describe(s->redis, out);
+    buf_append_z(out, "},\"shared_quotas\":{");
+    quota_gate_describe(s->quota, out);
+    buf_append_c(out, '}');
 }
 
 void server__tick_quota(struct server *s, uint64_t now_ns)
@@ -175,9 +229,15 @@ void server__tick_quota(struct server *s, uint64_t now_ns)
 
 void server__stop_quota(struct server *s)
 {
-    if (!s->quota)
+    if (!s->quota) {
+        redis_destroy(s->redis);
+        s->redis = NULL;
         return;
+    }
+    quota_gate_quiet(s->quota); /* what the last requests took is confirmed */
     save(s, os_monotonic_ns());
+    redis_destroy(s->redis);
+    s->redis = NULL;
     quota_gate_destroy(s->quota);
     s->quota = NULL;
 }

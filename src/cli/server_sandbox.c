@@ -159,8 +159,9 @@ static void add_devices(struct list *l)
 
 static void add_configured(struct list *l, const struct config *c)
 {
-    const char *const read[] = {c->auth.keys_file, c->jwt.keys, c->jwt.ca,        c->quota.file, c->guard.file,
-                                c->overload.file,  c->tls.crl,  c->tls.client_ca, c->where};
+    const char *const read[] = {c->auth.keys_file,      c->jwt.keys,      c->jwt.ca,  c->quota.file,
+                                c->guard.file,          c->overload.file, c->tls.crl, c->tls.client_ca,
+                                c->redis.password_file, c->redis.ca,      c->where};
     const char *const written[] = {c->log.file, c->access_log.file, c->audit.file};
     for (size_t i = 0; i < COUNT_OF(read); i++)
         add_file(l, read[i], false);

@@ -7,6 +7,7 @@
 
 #include "base/size.h"
 #include "base/status.h"
+#include "edge/quota_gate.h"
 #include "cli/from_config.h"
 #include "cli/server_priv.h"
 #include "cli/trim.h"
@@ -195,6 +196,7 @@ static void append_status(void *ctx, struct buf *out)
         buf_append_c(out, ',');
         gateway_status(s->gateway, out);
     }
+    server__describe_quota(s, out);
     buf_printf(out, ",\"uptime_s\":%.3f,\"rss_bytes\":%llu,\"compute_threads\":%u,\"connections\":%llu",
                (double)(os_monotonic_ns() - s->started_ns) * 1e-9, (unsigned long long)os_process_rss_bytes(),
                s->compute_threads, (unsigned long long)(s->listeners[0] ? http_server_connections(s->listeners[0]) : 0));
@@ -411,6 +413,8 @@ void server__release(struct server *s)
     for (int i = 0; i < 3; i++)
         if (s->listeners[i])
             http_server_sync(s->listeners[i]);
+    if (s->quota) /* what waits for the Redis goes on, the last time before the models go */
+        quota_gate_quiet(s->quota);
     if (s->api)
         api_close(s->api);
     for (int i = 0; i < 3; i++) /* what the pool handed back is submitted, too */

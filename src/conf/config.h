@@ -117,7 +117,18 @@ struct config {
     } auth;
     struct {
         const char *file; /* "": none */
-    } quota, guard;
+        bool shared;
+        uint32_t replicas; /* 0: as many as are seen */
+        uint64_t lease;
+    } quota;
+    struct {
+        const char *url; /* "": none */
+        const char *password_file, *ca, *prefix;
+        uint64_t deadline;
+    } redis;
+    struct {
+        const char *file; /* "": none */
+    } guard;
     struct {
         const char *file; /* "": none */
     } overload;

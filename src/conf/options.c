@@ -153,7 +153,18 @@ static const struct option auth_rows[] = {
     STRING("quota.file", quota.file, "", FIXED, "YAML file of quota policies, see docs/guide/security.md. Empty: no quotas."),
     STRING("guard.file", guard.file, "", LIVE, "YAML file of input and output policies, see docs/guide/guards.md; read again at a reload. Empty: none."),
     STRING("overload.file", overload.file, "", FIXED, "YAML file of classes, limits, circuit breakers and fallbacks, see docs/guide/overload.md; read again at a reload. Empty: none."),
+    BOOL("quota.shared", quota.shared, "true", FIXED, "With redis.url: policies that don't say `shared:` are counted by all servers together."),
+    COUNT("quota.replicas", quota.replicas, "0", 0, 65535, "servers", FIXED, "While the Redis is away each server admits this part of a shared limit. 0: as many as the Redis has seen alive."),
+    TIME("quota.lease", quota.lease, "10s", 1 * SEC, 1 * HOUR, FIXED, "How long the Redis hears nothing of a server before others give back what its requests hold."),
     STRING("audit.file", audit.file, "", FIXED, "One JSON line per admin action and refused request, reopened on SIGUSR1. Empty: audit.log in state_dir; off: none."),
+};
+
+static const struct option redis_rows[] = {
+    STRING("redis.url", redis.url, "", FIXED, "What servers share counts through: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// for TLS, unix:/PATH[?db=DB]. Empty: nothing is shared."),
+    STRING("redis.password_file", redis.password_file, "", FIXED, "File whose first line is the password, read at each connect; keeps it out of the configuration. Empty: the URL's."),
+    STRING("redis.ca", redis.ca, "", FIXED, "PEM file of the authorities to believe behind rediss://. Empty: the system's."),
+    STRING("redis.prefix", redis.prefix, "inferd", FIXED, "What all keys begin with, in braces; servers with the same one share. 1 to 64 of A-Z a-z 0-9 . _ -"),
+    TIME("redis.deadline", redis.deadline, "50ms", 1 * MS, 1 * SEC, FIXED, "How long a request may wait for the Redis before it is judged without it."),
 };
 
 static const struct option jwt_rows[] = {
@@ -215,6 +226,7 @@ static const struct option_group groups[] = {
     GROUP("engines", "Engines", engine_rows),
     GROUP("observe", "Metrics and logs", observe_rows),
     GROUP("auth", "Who may do what", auth_rows),
+    GROUP("redis", "What servers share", redis_rows),
     GROUP("client", "Proxies and web pages", client_rows),
     GROUP("jwt", "Tokens", jwt_rows),
     GROUP("tls", "TLS", tls_rows),
@@ -236,7 +248,7 @@ static const struct option_alias aliases[] = {
 #define ROWS                                                                                                                   \
     (COUNT_OF(http_rows) + COUNT_OF(limit_rows) + COUNT_OF(repository_rows) + COUNT_OF(scheduler_rows) +                       \
      COUNT_OF(engine_rows) + COUNT_OF(observe_rows) + COUNT_OF(auth_rows) + COUNT_OF(tls_rows) + COUNT_OF(jwt_rows) +          \
-     COUNT_OF(client_rows) + COUNT_OF(operate_rows))
+     COUNT_OF(redis_rows) + COUNT_OF(client_rows) + COUNT_OF(operate_rows))
 static_assert(ROWS <= CONFIG_OPTIONS_MAX, "raise CONFIG_OPTIONS_MAX");
 
 const struct option_group *option_groups(size_t *n)

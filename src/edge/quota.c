@@ -50,11 +50,13 @@ static const struct {
 
 /* One limit of one meter. */
 struct gauge {
-    wide level;        /* rate: what is in the bucket, in units of period */
-    uint64_t at_ns;    /* rate: as of */
-    uint64_t used;     /* concurrent: now; budget: in `window`, reserved included */
-    uint64_t reserved; /* budget: the part of `used` that is not settled */
-    uint64_t window;   /* budget: which day or month */
+    wide level;                   /* rate: what is in the bucket, in units of period */
+    uint64_t at_ns;               /* rate: as of */
+    uint64_t used;                /* concurrent: now; budget: in `window`, reserved included */
+    uint64_t reserved;            /* budget: the part of `used` that is not settled */
+    uint64_t window;              /* budget: which day or month */
+    uint64_t owed;                /* budget: of `used`, what others don't know of yet */
+    uint64_t restored;            /* budget: of `used`, what an earlier process had used */
     uint64_t before, before_used; /* budget: the window before it, should the wall clock go back */
 };
 
@@ -75,6 +77,7 @@ struct reservation {
     uint64_t expires_ns, produced;
     uint64_t cost[RESOURCES];
     uint64_t day, month; /* when it was made */
+    bool elsewhere, owes;
     uint32_t n;
     uint32_t meters[QUOTA_LEVELS_MAX];
 };
@@ -83,9 +86,9 @@ struct quota {
     const struct quota_policy *policies;
     size_t n_policies;
     uint64_t expiry_ns, seed, next_serial;
-    bool dirty;
+    bool dirty, owes;
     struct meter *meters;
-    uint32_t n_meters, n_chains;
+    uint32_t n_meters, n_chains, debt_at;
     uint32_t *chains; /* [n_chains] heads */
     struct list used_order, free_meters;
     struct reservation *reservations;
@@ -101,6 +104,16 @@ const char *quota_unit_name(enum quota_unit u)
 bool quota_unit_is_budget(enum quota_unit u)
 {
     return units[u].day || units[u].month;
+}
+
+bool quota_unit_counts_rows(enum quota_unit u)
+{
+    return units[u].resource == ROWS;
+}
+
+bool quota_unit_counts_tokens(enum quota_unit u)
+{
+    return units[u].resource == TOKENS;
 }
 
 /* --- life --- */
@@ -200,7 +213,7 @@ static void turn(struct gauge *g, uint64_t window)
     if (window > g->window) {
         g->before = g->window;
         g->before_used = g->used - MIN_OF(g->reserved, g->used);
-        g->used = g->reserved = 0;
+        g->used = g->reserved = g->owed = g->restored = 0;
     } else if (window == g->before) {
         g->used += g->before_used;
         g->before_used = 0;
@@ -394,7 +407,7 @@ static bool subject_of(const struct quota_policy *p, const struct quota_ask *a, 
 
 /* Room in all of the meters? Refreshes them; on success `v` is the one with the least left. */
 static bool all_have_room(struct quota *q, const uint32_t *meters, uint32_t n, const uint64_t cost[RESOURCES], bool first,
-                          uint64_t now_ns, uint64_t now_s, struct quota_verdict *v)
+                          bool elsewhere, uint64_t now_ns, uint64_t now_s, struct quota_verdict *v)
 {
     double least = 2;
     for (uint32_t i = 0; i < n; i++) {
@@ -406,6 +419,8 @@ static bool all_have_room(struct quota *q, const uint32_t *meters, uint32_t n, c
             if (!p->limit[u] || (!first && units[u].resource == REQUESTS))
                 continue;
             refresh(p, u, &m->gauges[u], now_ns, now_s);
+            if (elsewhere && p->shared)
+                continue;
             if (!has_room(p, u, &m->gauges[u], c, now_s, v))
                 return false;
             uint64_t left = left_of(p, u, &m->gauges[u]) - c;
@@ -477,7 +492,7 @@ int quota_reserve(struct quota *q, const struct quota_ask *a, uint64_t *id, stru
         unpin(q, meters, n);
         return STATUS_EXHAUSTED;
     }
-    if (!all_have_room(q, meters, n, cost, true, a->now_ns, a->now_s, v)) {
+    if (!all_have_room(q, meters, n, cost, true, a->elsewhere, a->now_ns, a->now_s, v)) {
         unpin(q, meters, n);
         return STATUS_EXHAUSTED;
     }
@@ -488,6 +503,8 @@ int quota_reserve(struct quota *q, const struct quota_ask *a, uint64_t *id, stru
     r->id = ++q->next_serial * q->n_reservations + (uint64_t)(r - q->reservations);
     r->expires_ns = a->now_ns + q->expiry_ns;
     r->produced = 0;
+    r->elsewhere = a->elsewhere;
+    r->owes = false;
     r->day = day_of(a->now_s);
     r->month = month_of(a->now_s);
     memcpy(r->cost, cost, sizeof cost);
@@ -511,7 +528,7 @@ int quota_more(struct quota *q, uint64_t id, uint64_t rows, uint64_t tokens, uin
     *v = (struct quota_verdict){0};
     if (!r)
         return 0;
-    if (!all_have_room(q, r->meters, r->n, cost, false, now_ns, now_s, v))
+    if (!all_have_room(q, r->meters, r->n, cost, false, r->elsewhere, now_ns, now_s, v))
         return STATUS_EXHAUSTED;
     charge_all(q, r->meters, r->n, cost, false);
     r->cost[ROWS] += rows;
@@ -550,6 +567,10 @@ static void give_back(struct quota *q, const struct reservation *r, struct meter
         g->used -= MIN_OF(reserved, g->used);
         g->used += really;
         q->dirty = true;
+        if (r->owes && p->shared && really) {
+            g->owed += really;
+            q->owes = true;
+        }
         return;
     }
     g->used -= MIN_OF(g->used, (uint64_t)1); /* concurrent */
@@ -596,6 +617,76 @@ size_t quota_expire(struct quota *q, uint64_t now_ns, uint64_t now_s)
         count++;
     }
     return count;
+}
+
+/* --- shared policies --- */
+
+size_t quota_levels(const struct quota *q, uint64_t id, struct quota_level levels[QUOTA_LEVELS_MAX])
+{
+    const struct reservation *r = find((struct quota *)q, id);
+    size_t n = 0;
+    for (uint32_t i = 0; r && i < r->n; i++) {
+        const struct meter *m = &q->meters[r->meters[i]];
+        if (q->policies[m->policy].shared)
+            levels[n++] = (struct quota_level){m->policy, {m->subject, m->subject_n}};
+    }
+    return n;
+}
+
+void quota_judge_here(struct quota *q, uint64_t id)
+{
+    struct reservation *r = find(q, id);
+    if (r)
+        r->elsewhere = false;
+}
+
+void quota_owe(struct quota *q, uint64_t id)
+{
+    struct reservation *r = find(q, id);
+    if (r)
+        r->owes = true;
+}
+
+bool quota_take_debt(struct quota *q, uint64_t now_s, struct quota_debt *out)
+{
+    for (uint32_t looked = 0; q->owes && looked < q->n_meters; looked++) {
+        struct meter *m = &q->meters[q->debt_at];
+        bool any = false;
+        *out = (struct quota_debt){.level = {m->policy, {m->subject, m->subject_n}}};
+        for (int u = QUOTA_REQUESTS_PER_DAY; u < QUOTA_UNITS; u++) {
+            struct gauge *g = &m->gauges[u];
+            if (!g->owed)
+                continue;
+            turn(g, window_of((enum quota_unit)u, now_s));
+            any |= g->owed > 0;
+            out->window[u] = g->window;
+            out->amount[u] = g->owed;
+            g->owed = 0;
+        }
+        q->debt_at = (q->debt_at + 1) % q->n_meters;
+        if (any)
+            return true;
+    }
+    q->owes = false;
+    return false;
+}
+
+void quota_owe_all(struct quota *q, uint64_t now_s)
+{
+    LIST_EACH(node, &q->used_order)
+    {
+        struct meter *m = LIST_ENTRY(node, struct meter, order);
+        const struct quota_policy *p = &q->policies[m->policy];
+        for (int u = 0; p->shared && u < QUOTA_UNITS; u++) {
+            struct gauge *g = &m->gauges[u];
+            if (!p->limit[u] || !quota_unit_is_budget((enum quota_unit)u))
+                continue;
+            turn(g, window_of((enum quota_unit)u, now_s));
+            uint64_t others = g->reserved + g->restored;
+            g->owed = g->used > others ? g->used - others : 0;
+            q->owes |= g->owed > 0;
+        }
+    }
 }
 
 /* --- across restarts --- */
@@ -670,7 +761,7 @@ static bool load_line(struct quota *q, struct str line, uint64_t now_s)
                 continue; /* of a later period: the clock was ahead when it was written; it counts in this one */
             struct meter *m = find_meter(q, i, (struct str){subject, n}, 0, now_s);
             if (m)
-                m->gauges[u].used = used;
+                m->gauges[u].used = m->gauges[u].restored = used;
         }
     return true;
 }

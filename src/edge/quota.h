@@ -44,6 +44,9 @@ enum quota_unit {
 const char *quota_unit_name(enum quota_unit u);
 /* A budget is used up until a date, a rate until a moment. */
 bool quota_unit_is_budget(enum quota_unit u);
+/* What it counts; neither: requests. */
+bool quota_unit_counts_rows(enum quota_unit u);
+bool quota_unit_counts_tokens(enum quota_unit u);
 
 enum quota_per { QUOTA_PER_KEY = 1, QUOTA_PER_TENANT = 2, QUOTA_PER_MODEL = 4, QUOTA_PER_ROUTE = 8 };
 
@@ -54,12 +57,16 @@ struct quota_policy {
     const char *quota_class, *tenant, *model, *route;
     uint64_t limit[QUOTA_UNITS]; /* 0: none */
     uint64_t burst[QUOTA_UNITS]; /* of rates: units that may come at once; 0: one second's, or minute's, worth */
+    signed char said;            /* `shared:` of the file: 0 nothing, 1 true, -1 false */
+    bool shared;                 /* counted by all servers together (quota_shared.h) */
 };
 
 /* Read policies from YAML (docs/guide/security.md); they and their strings live in `arena`. INVALID names file, line and what is accepted. */
 struct arena;
 int quota_policies_parse(struct str text, const char *where, struct arena *arena, struct quota_policy **out, size_t *n,
                          struct error *err) MUST_CHECK;
+/* Which are shared: those that say `shared: true`, and where `by_default` is set those that say nothing. How many. */
+size_t quota_policies_share(struct quota_policy *policies, size_t n, bool by_default);
 
 struct quota;
 
@@ -78,7 +85,9 @@ void quota_destroy(struct quota *q); /* NULL is accepted */
 
 struct quota_ask {
     struct str key, tenant, quota_class, model, route;
-    bool runs;             /* the route runs a model; policies that name no route are for these only */
+    bool runs;      /* the route runs a model; policies that name no route are for these only */
+    bool at_once;   /* the caller can't wait for others to judge */
+    bool elsewhere; /* shared policies are judged elsewhere: here they are charged without being asked, also by quota_more */
     uint64_t rows, tokens; /* a request always counts as one */
     uint64_t now_ns;       /* monotonic */
     uint64_t now_s;        /* wall clock, for calendars */
@@ -107,6 +116,29 @@ void quota_settle(struct quota *q, uint64_t id, uint64_t tokens, uint64_t now_ns
 void quota_refund(struct quota *q, uint64_t id, uint64_t now_ns, uint64_t now_s);
 /* Settle what is past its expiry. How many there were. Call now and then. */
 size_t quota_expire(struct quota *q, uint64_t now_ns, uint64_t now_s);
+
+/* --- for quota_shared.c: policies that are judged elsewhere, and here while elsewhere can't be reached --- */
+
+/* The meter of a policy: whose it is. Borrowed until the reservation is over. */
+struct quota_level {
+    uint32_t policy;
+    struct str subject;
+};
+/* The shared policies that a reservation is held against: their number. */
+size_t quota_levels(const struct quota *q, uint64_t id, struct quota_level levels[QUOTA_LEVELS_MAX]);
+/* From now on this reservation is judged here. */
+void quota_judge_here(struct quota *q, uint64_t id);
+/* Nobody elsewhere knows of this reservation: what it takes of shared budgets, once settled, is owed there. */
+void quota_owe(struct quota *q, uint64_t id);
+/* What one meter owes; its budgets by unit, 0 elsewhere. */
+struct quota_debt {
+    struct quota_level level;
+    uint64_t window[QUOTA_UNITS], amount[QUOTA_UNITS];
+};
+/* Take one meter's debts: they are the caller's to pay. False: there are none. */
+bool quota_take_debt(struct quota *q, uint64_t now_s, struct quota_debt *out);
+/* Elsewhere everything was lost: what this process has settled in the windows that run is owed, neither more nor less. */
+void quota_owe_all(struct quota *q, uint64_t now_s);
 
 /* Budgets of this day and month as lines of text, for a file; what is only reserved is left out, so a process that is killed gives it back. */
 void quota_save(struct quota *q, uint64_t now_s, struct buf *out);

@@ -8,16 +8,50 @@
 
 struct quota_gate;
 struct metrics;
+struct redis;
+struct logger;
 
-/* From the text of a policy file. Errors as quota_policies_parse; NOMEM. `metrics` may be NULL. */
-int quota_gate_create(struct str text, const char *where, struct metrics *metrics, struct quota_gate **out,
+struct quota_gate_options {
+    struct metrics *metrics; /* may be NULL */
+    /* Policies are shared through it (quota_shared.h); not started yet, and destroyed before the gate. NULL: all are local */
+    struct redis *redis;
+    bool share;         /* those that don't say, too */
+    const char *prefix; /* of keys */
+    uint64_t lease_ns;
+    uint32_t replicas;
+    struct logger *log;
+};
+
+/* From the text of a policy file. Errors as quota_policies_parse; INVALID: a policy is shared and there is no Redis; NOMEM. */
+int quota_gate_create(struct str text, const char *where, const struct quota_gate_options *o, struct quota_gate **out,
                       struct error *err) MUST_CHECK;
 void quota_gate_destroy(struct quota_gate *g); /* NULL is accepted */
 
+/* A question that may need the Redis. Embedded by the caller; what is private is the gate's while AGAIN stands. */
+struct quota_wait {
+    void (*done)(struct quota_wait *w); /* after AGAIN, once, on another thread, within redis.deadline: usually a loop_post */
+    void *ctx;                          /* of `done` */
+    int rc;                             /* 0 or EXHAUSTED */
+    uint64_t id;                        /* of what was reserved */
+    struct quota_verdict v;
+    struct quota_ask ask; /* private; its strings must live until `done` */
+};
+
+/* As quota_reserve and quota_more: 0 or EXHAUSTED, with w->rc, w->id and w->v set; or AGAIN. One question of a reservation at a time, and
+ * none when it is settled. Any thread; never blocks. */
+int quota_gate_ask(struct quota_gate *g, const struct quota_ask *ask, struct quota_wait *w) MUST_CHECK;
+int quota_gate_ask_more(struct quota_gate *g, uint64_t id, uint64_t rows, uint64_t tokens, uint64_t now_ns, uint64_t now_s,
+                        struct quota_wait *w) MUST_CHECK;
+/* After `done`: count a refusal, as the two above have done for those they answered themselves. */
+void quota_gate_count(struct quota_gate *g, const struct quota_wait *w);
+/* No question is under way any more, and from now on none needs the Redis. Waits for that, at most about its deadline. */
+void quota_gate_quiet(struct quota_gate *g);
+/* Wait until the Redis judges what is shared, at most until then; at start. */
+void quota_gate_wait_shared(struct quota_gate *g, uint64_t until_ns);
+/* What shares it, as JSON members; false: nothing does. */
+bool quota_gate_describe(struct quota_gate *g, struct buf *out);
+
 /* As in quota.h. Any thread. */
-int quota_gate_reserve(struct quota_gate *g, const struct quota_ask *ask, uint64_t *id, struct quota_verdict *v) MUST_CHECK;
-int quota_gate_more(struct quota_gate *g, uint64_t id, uint64_t rows, uint64_t tokens, uint64_t now_ns, uint64_t now_s,
-                    struct quota_verdict *v) MUST_CHECK;
 void quota_gate_note(struct quota_gate *g, uint64_t id, uint64_t tokens);
 void quota_gate_settle(struct quota_gate *g, uint64_t id, uint64_t tokens, uint64_t now_ns, uint64_t now_s);
 void quota_gate_refund(struct quota_gate *g, uint64_t id, uint64_t now_ns, uint64_t now_s);

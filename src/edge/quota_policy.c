@@ -7,7 +7,8 @@
  *       requests_per_second: 50
  *       requests_per_second_burst: 100
  *       concurrent: 8
- *       requests_per_day: 100000 */
+ *       requests_per_day: 100000
+ *       shared: false                 # count it in this process alone, also where others are shared */
 #include <stdio.h>
 #include <string.h>
 
@@ -111,12 +112,20 @@ static int read_field(const struct reader *r, const struct node *n, struct quota
         p->name = n->text.p;
         return 0;
     }
+    if (str_eqz(n->key, "shared")) {
+        bool yes = str_eqz(n->text, "true");
+        if (n->kind != NODE_SCALAR || (!yes && !str_eqz(n->text, "false")))
+            return bad(r, n, "true or false");
+        p->said = yes ? 1 : -1;
+        return 0;
+    }
     if (find_limit(n->key, p, &limit))
         return read_count(r, n, limit);
-    return node_error(r->err, r->where, n->line, STATUS_INVALID,
-                      "a policy has no \"%.*s\"; it has name, per, match and limits such as requests_per_second, concurrent or "
-                      "tokens_per_day",
-                      STR_ARG(n->key));
+    return node_error(
+        r->err, r->where, n->line, STATUS_INVALID,
+        "a policy has no \"%.*s\"; it has name, per, match, shared and limits such as requests_per_second, concurrent or "
+        "tokens_per_day",
+        STR_ARG(n->key));
 }
 
 static int check(const struct reader *r, const struct node *n, const struct quota_policy *all, size_t i)
@@ -137,6 +146,16 @@ static int check(const struct reader *r, const struct node *n, const struct quot
     if (!any)
         return node_error(r->err, r->where, n->line, STATUS_INVALID, "the policy \"%s\" limits nothing", p->name);
     return 0;
+}
+
+size_t quota_policies_share(struct quota_policy *policies, size_t n, bool by_default)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        policies[i].shared = policies[i].said > 0 || (by_default && policies[i].said == 0);
+        count += policies[i].shared;
+    }
+    return count;
 }
 
 static int read_all(const struct reader *r, const struct node *list, struct quota_policy *out)

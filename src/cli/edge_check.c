@@ -107,6 +107,7 @@ void cli_tls_options(const struct config *c, struct tls_options *out)
         .keys = c->tls.keys.v,
         .n_keys = c->tls.keys.n,
         .h2 = true,
+        .check_host = c->tls.check_host,
         .only_13 = c->tls.min_version == CONFIG_TLS_13,
         .client_ca = c->tls.client_ca[0] ? c->tls.client_ca : NULL,
         .crl = c->tls.crl[0] ? c->tls.crl : NULL,

@@ -144,6 +144,7 @@ struct config {
         struct config_list certificates, keys, listeners;
         int min_version; /* enum config_tls_version */
         int client_auth; /* enum config_client_auth */
+        bool check_host;
         const char *client_ca, *crl;
         uint64_t handshake_timeout, ticket_rotation;
     } tls;

@@ -191,6 +191,7 @@ static const struct option tls_rows[] = {
     LIST("tls.keys", tls.keys, "", 32, FIXED, NULL, NULL, "PEM files of their private keys, in the same order. Empty: the keys are in the certificates' files."),
     LIST("tls.listeners", tls.listeners, "http", 3, FIXED, is_listener, "http, metrics or admin", "Listeners that speak TLS."),
     ENUM("tls.min_version", tls.min_version, "1.2", tls_versions, FIXED, "The oldest protocol that is spoken."),
+    BOOL("tls.check_host", tls.check_host, "true", FIXED, "With several certificates: 421 where the Host is another certificate's than the one that SNI chose. false: for a proxy that names one server by SNI and passes other names on as Host."),
     STRING("tls.client_ca", tls.client_ca, "", FIXED, "PEM file of authorities for client certificates."),
     ENUM("tls.client_auth", tls.client_auth, "none", client_auths, FIXED, "Whether clients are asked for a certificate; optional: who has none may still show a key."),
     STRING("tls.crl", tls.crl, "", FIXED, "PEM file with the revocation list of every authority of clients. Empty: revocation is not checked."),

@@ -39,6 +39,7 @@ struct tls_options {
     const char *const *keys; /* [n_keys] PEM files in the same order, unencrypted; n_keys 0: the keys are in the files above */
     size_t n, n_keys;
     bool only_13;          /* TLS 1.3 alone */
+    bool check_host;       /* tls_conn_serves looks at the host at all */
     bool h2;               /* offer HTTP/2 before HTTP/1.1 by ALPN */
     const char *client_ca; /* PEM file of authorities for client certificates; NULL: none are asked for */
     const char *crl;       /* PEM file with a list of each authority in a client's chain; NULL: revocation isn't checked */
@@ -112,7 +113,7 @@ void tls_conn_finish(struct tls_conn *t);
 void tls_conn_timed_out(struct tls_conn *t);
 
 /* Whether `host` (a host with an optional port) is to be served on this connection: the certificate that SNI chose is good for it, or is the
- * one that would be chosen for it. Always, when there is one certificate only, the client named no server, or `host` is empty. Cheap for the
+ * one that would be chosen for it. Always, without check_host, when there is one certificate only, the client named no server, or `host` is empty. Cheap for the
  * host of the request before. */
 bool tls_conn_serves(struct tls_conn *t, struct str host);
 

@@ -238,7 +238,8 @@ static bool serves(const struct tls_conn *t, const char *name)
 bool tls_conn_serves(struct tls_conn *t, struct str host)
 {
     char name[HOST_BYTES];
-    if (!t->set || t->set->n < 2 || !host.n || !SSL_get_servername(t->ssl, TLSEXT_NAMETYPE_host_name))
+    if (!t->set || t->set->n < 2 || !t->context->o.check_host || !host.n ||
+        !SSL_get_servername(t->ssl, TLSEXT_NAMETYPE_host_name))
         return true;
     if (!name_of_host(host, name))
         return false;

@@ -138,6 +138,12 @@ def test_misdirected_requests(server, authority, name, host, status):
         assert statuses == {1: status, 3: 200}
 
 
+def test_hosts_are_not_compared_where_a_proxy_names_one_server(models, authority):
+    pairs = [authority.issue("a2", "DNS:a.test"), authority.issue("b2", "DNS:b.test")]
+    with start(models, pairs, "--tls.check_host=false") as s, connect(s, context(authority)) as c:
+        assert get(c, host="b.test").startswith(b"HTTP/1.1 200")
+
+
 def test_alpn(server, authority):
     c = context(authority)
     c.set_alpn_protocols(["x", "http/1.1"])

@@ -232,6 +232,16 @@ static void write_record(struct access_log *log, const struct http_request *r, c
     access_log_write(log, &e);
 }
 
+void api__call_end(struct http_request *r, struct api_call *call)
+{
+    api__quota_end(r, call);
+    api__guard_end(call);
+    edge_identity_unref(call->who);
+    call->who = NULL;
+    model_version_unref(call->version);
+    call->version = NULL;
+}
+
 static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
 {
     struct api_call unrouted = {.match = {.id = ROUTE_NONE}};
@@ -243,12 +253,8 @@ static void on_complete(void *ctx, struct http_request *r, uint64_t now_ns)
     if (l->api->o.audit && (call->verdict > EDGE_ALLOWED || api__is_admin(call->match.id)))
         write_record(l->api->o.audit, r, call, now_ns);
     api__proxy_over(l->api, call);
-    api__quota_end(r, call);
-    api__guard_end(call);
-    edge_identity_unref(call->who);
-    call->who = NULL;
-    model_version_unref(call->version);
-    call->version = NULL;
+    if (!call->stream || !api__grpc_stream_outlives(call->stream))
+        api__call_end(r, call);
 }
 
 /* Mark what `open` names. */
@@ -379,6 +385,12 @@ int api__query_flag(const struct http_request *r, const char *name, bool absent,
     if (!*out && !str_eqz(v, "false") && !str_eqz(v, "0"))
         return error_set(err, STATUS_INVALID, "the query parameter %s is \"%.*s\"; it takes true or false", name, STR_ARG(v));
     return 0;
+}
+
+bool api__generates(const struct model_version *v)
+{
+    const struct engine_contract *c = model_version_contract(v);
+    return c->face == ENGINE_TOKEN && !c->embedding_dims;
 }
 
 struct model_version *api__find(struct api *a, struct http_request *r, struct api_call *call)

@@ -237,5 +237,9 @@ bool api__is_admin(enum route_id id);
 
 /* Look up the model and version of the call; replies and returns NULL when it can't be served. The caller unrefs. */
 struct model_version *api__find(struct api *a, struct http_request *r, struct api_call *call);
+/* The call's last: what it holds of others is given back. */
+void api__call_end(struct http_request *r, struct api_call *call);
+/* Does it generate text? Any thread. */
+bool api__generates(const struct model_version *v);
 
 #endif

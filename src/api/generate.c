@@ -304,18 +304,22 @@ static void flush(struct gen_call *c)
     struct slice s = slice_take(&c->out);
     c->times.written_ns = loop_now_ns(c->request->loop);
     if (s.p)
-        c->blocked = !http_stream_write(c->request, s);
+        c->blocked = c->carrier ? !c->carrier->write(c->owner, s) : !http_stream_write(c->request, s);
     else
         c->cut = true; /* out of memory: the client must see that something is missing */
+}
+
+void generate__resume(struct gen_call *c)
+{
+    c->blocked = false;
+    flush(c);
 }
 
 static void on_writable(struct http_request *r)
 {
     struct api_call *call = r->user;
-    if (!call->gen)
-        return;
-    call->gen->blocked = false;
-    flush(call->gen);
+    if (call->gen)
+        generate__resume(call->gen);
 }
 
 static void begin(struct gen_call *c)
@@ -326,6 +330,8 @@ static void begin(struct gen_call *c)
     if (c->began)
         return;
     c->began = true;
+    if (c->carrier)
+        return;
     if (c->call->guard)
         api__guard_headers(c->request, c->call, c->flagged);
     http_stream_begin(c->request, 200, c->protocol->stream_type, headers, COUNT_OF(headers), on_writable);
@@ -365,9 +371,16 @@ static void end_admission(struct gen_call *c, int status)
     api__admission_end(c->api, c->admission, status, answered ? first - c->admission->since_ns : 0, 0, tokens);
 }
 
+static enum model_protocol label_of(const struct gen_call *c)
+{
+    return c->carrier                             ? MODEL_PROTOCOL_GRPC
+           : route_is_generate(c->call->match.id) ? MODEL_PROTOCOL_HTTP
+                                                  : MODEL_PROTOCOL_OPENAI;
+}
+
 static void record(struct gen_call *c, int status)
 {
-    struct infer_times t = {.received_ns = c->request->received_ns,
+    struct infer_times t = {.received_ns = c->received_ns,
                             .decoded_ns = c->times.submitted_ns,
                             .queued_ns = c->times.submitted_ns,
                             .output_ns = loop_now_ns(c->request->loop),
@@ -376,23 +389,27 @@ static void record(struct gen_call *c, int status)
     if (c->admission)
         end_admission(c, status);
     if (c->version)
-        model_version_record(c->version, route_is_generate(c->call->match.id) ? MODEL_PROTOCOL_HTTP : MODEL_PROTOCOL_OPENAI,
-                             status, &t);
+        model_version_record(c->version, label_of(c), status, &t);
 }
 
 /* The reply is complete or dropped; nothing refers to the call any more. */
 static void release(struct gen_call *c)
 {
+    bool own = c->call->gen == c;
     loop_timer_stop(c->request->loop, &c->keepalive);
     generate__pool_remove(&c->api->gen, c);
-    c->call->gen = NULL;
-    c->request->on_gone = NULL;
+    if (own) {
+        c->call->gen = NULL;
+        c->request->on_gone = NULL;
+    }
+    if (c->at)
+        *c->at = NULL;
     if (c->call->quota) {
         struct token_usage u = generate__usage(c);
-        c->call->quota->tokens = u.prompt_tok + u.generated_tok;
+        c->call->quota->tokens += u.prompt_tok + u.generated_tok;
     }
-    c->call->error_param = c->param;
-    c->call->error_code = c->code;
+    c->call->error_param = c->carrier ? NULL : c->param;
+    c->call->error_code = c->carrier ? NULL : c->code;
     for (size_t i = 0; i < c->n_prompts; i++) {
         free(c->prompts[i].tokens);
         free(c->prompts[i].embedding);
@@ -400,12 +417,27 @@ static void release(struct gen_call *c)
     generate__guard_release(c);
     if (c->protocol->release)
         c->protocol->release(c);
-    c->call->version = c->version; /* its names are in the access record */
+    if (own)
+        c->call->version = c->version; /* its names are in the access record */
+    else
+        model_version_unref(c->version); /* one of several */
     atomic_fetch_sub_explicit(&c->api->in_flight, 1, memory_order_relaxed);
     buf_release(&c->out);
     json_release(&c->doc);
     arena_release(&c->arena);
     free(c);
+}
+
+/* The call is over, as its carrier is to say. */
+static void end_carried(struct gen_call *c, int status, const char *text, struct slice body)
+{
+    const struct gen_carrier *carrier = c->carrier;
+    void *owner = c->owner;
+    char copy[ERROR_TEXT_BYTES];
+    snprintf(copy, sizeof copy, "%s", text);
+    record(c, status);
+    release(c);
+    carrier->end(owner, status, copy, body);
 }
 
 /* Names in an error outlive the call. */
@@ -419,6 +451,12 @@ static void reply_failure(struct gen_call *c, int status, const char *text)
     struct http_request *r = c->request;
     uint32_t retry_s = api__retry_after_s(status, NULL);
     char copy[ERROR_TEXT_BYTES];
+    if (c->carrier) {
+        c->blocked = false; /* what is left is bounded */
+        flush(c);
+        end_carried(c, status, text, (struct slice){0});
+        return;
+    }
     record(c, status);
     snprintf(copy, sizeof copy, "%s", text);
     if (c->began) {
@@ -437,6 +475,10 @@ static void reply_cut(struct gen_call *c)
 {
     struct http_request *r = c->request;
     bool began = c->began, gone = r->gone;
+    if (c->carrier) {
+        end_carried(c, STATUS_CANCELLED, "the client left, or doesn't read its answer", (struct slice){0});
+        return;
+    }
     record(c, STATUS_CANCELLED);
     release(c);
     if (!began)
@@ -455,8 +497,12 @@ static void reply_whole(struct gen_call *c)
     if (!c->protocol->only_prepare)
         c->protocol->end(c);
     body = slice_take(&c->out);
-    if (c->call->guard)
+    if (c->call->guard && (!c->carrier || c->call->gen == c))
         api__guard_headers(r, c->call, c->flagged);
+    if (c->carrier) {
+        end_carried(c, body.p ? STATUS_OK : STATUS_NOMEM, body.p ? "" : "out of memory for this answer; try again later", body);
+        return;
+    }
     record(c, body.p ? STATUS_OK : STATUS_NOMEM);
     release(c);
     if (body.p)
@@ -474,6 +520,10 @@ static void reply_stream_end(struct gen_call *c)
     c->blocked = false; /* what is left is bounded: net writes it as the client reads */
     flush(c);
     bool whole = !c->cut;
+    if (c->carrier) {
+        end_carried(c, whole ? STATUS_OK : STATUS_NOMEM, whole ? "" : "out of memory for this answer", (struct slice){0});
+        return;
+    }
     record(c, whole ? STATUS_OK : STATUS_NOMEM);
     release(c);
     if (whole)
@@ -526,17 +576,19 @@ static void on_prepared(struct loop_task *t)
 {
     struct gen_call *c = CONTAINER_OF(t, struct gen_call, prepared_task);
     c->prepared = true;
-    if (c->version) {
+    if (c->version && c->call->gen == c) {
         c->request->log_model = model_version_model(c->version);
         c->request->log_version = model_version_version(c->version);
     }
     if (c->rc == 0 && c->admission && c->admission->fallback)
-        api__admission_tell(c->request, c->api, c->admission, true);
+        api__admission_tell(c->request, c->api, c->admission, !c->carrier || c->call->gen == c);
     if ((c->failed || atomic_load(&c->cancelled)) && c->n_submitted)
         generate__cancel_ids(c);
     cancel_refused(c);
-    if (c->rc == 0 && c->stream && !c->cut)
+    if (c->rc == 0 && c->stream && !c->cut && !c->carrier)
         loop_timer_start(c->request->loop, &c->keepalive, loop_now_ns(c->request->loop) + GENERATE_BEGIN_NS);
+    if (c->carrier && c->carrier->prepared)
+        c->carrier->prepared(c->owner);
     finish_if_over(c);
 }
 
@@ -585,28 +637,73 @@ struct token_usage generate__usage(const struct gen_call *c)
 
 /* ---- start ---- */
 
-void generate__start(struct api *a, struct http_request *r, struct api_call *call, const struct gen_protocol *protocol)
+static struct gen_call *create(struct api *a, struct http_request *r, struct api_call *call,
+                               const struct gen_protocol *protocol)
 {
-    struct error err = {0};
     struct gen_call *c = calloc(1, sizeof *c);
-    if (!c) {
-        http_reply_error(r, STATUS_NOMEM, "out of memory for this request; try again later", 1);
-        return;
-    }
+    if (!c)
+        return NULL;
     c->protocol = protocol;
     c->api = a;
     c->call = call;
     c->request = r;
+    c->received_ns = r->received_ns;
     list_init(&c->link);
     loop_timer_init(&c->keepalive, tick);
     arena_init(&c->arena, 4096, 0);
-    call->gen = c;
-    r->on_gone = on_gone;
     atomic_fetch_add_explicit(&a->in_flight, 1, memory_order_relaxed);
+    return c;
+}
+
+static void own_request(struct gen_call *c)
+{
+    c->call->gen = c;
+    c->request->on_gone = on_gone;
+}
+
+void generate__start(struct api *a, struct http_request *r, struct api_call *call, const struct gen_protocol *protocol)
+{
+    struct error err = {0};
+    struct gen_call *c = create(a, r, call, protocol);
+    if (!c) {
+        http_reply_error(r, STATUS_NOMEM, "out of memory for this request; try again later", 1);
+        return;
+    }
+    own_request(c);
     int rc = generate__pool_push(&a->gen, c, &err);
     if (rc < 0) {
         c->cut = true;
         release(c);
         http_reply_error(r, rc, err.text, api__retry_after_s(rc, NULL));
     }
+}
+
+void generate__start_carried(struct api *a, struct http_request *r, struct api_call *call, const struct gen_protocol *protocol,
+                             const struct gen_carrier *carrier, void *owner, struct gen_call **at, bool alone)
+{
+    struct error err = {0};
+    struct gen_call *c = create(a, r, call, protocol);
+    *at = c;
+    if (!c) {
+        carrier->end(owner, STATUS_NOMEM, "out of memory for this request; try again later", (struct slice){0});
+        return;
+    }
+    c->carrier = carrier;
+    c->owner = owner;
+    c->at = at;
+    if (alone)
+        own_request(c);
+    else
+        c->received_ns = loop_now_ns(r->loop);
+    int rc = generate__pool_push(&a->gen, c, &err);
+    if (rc < 0) {
+        release(c);
+        carrier->end(owner, rc, err.text, (struct slice){0});
+    }
+}
+
+void generate__abandon(struct gen_call *c)
+{
+    c->cut = true;
+    cancel(c);
 }

@@ -77,12 +77,26 @@ struct gen_protocol {
     bool only_prepare; /* nothing is submitted; prepare writes the body, and it is all */
 };
 
+/* How a reply leaves that isn't HTTP's own. Of each function, `owner` is what the call was started with; I/O thread. */
+struct gen_carrier {
+    /* What the worker was at, it has done: it no longer touches the request. (optional) */
+    void (*prepared)(void *owner);
+    /* A stream's next piece; its reference passes. False: the reader is behind, and generate__resume is called when it isn't any more. */
+    bool (*write)(void *owner, struct slice piece);
+    /* Once, the last: the call is gone. `body` (its reference passes) is an answer that isn't streamed. */
+    void (*end)(void *owner, int status, const char *text, struct slice body);
+};
+
 struct gen_times {
     uint64_t submitted_ns, first_ns, last_ns, written_ns;
 };
 
 struct gen_call {
     const struct gen_protocol *protocol;
+    const struct gen_carrier *carrier; /* NULL: HTTP */
+    void *owner;                       /* the carrier's */
+    struct gen_call **at;              /* with a carrier: points here until the call is gone */
+    uint64_t received_ns;
     struct api *api;
     struct api_call *call;
     struct http_request *request;
@@ -128,6 +142,15 @@ struct gen_call {
 
 /* Make a call and give it to a worker. Always leads to exactly one reply. I/O thread. */
 void generate__start(struct api *a, struct http_request *r, struct api_call *call, const struct gen_protocol *protocol);
+
+/* The same with a carrier. A request may have several such calls, but of one at a time may the worker be at work. *at points to the call as
+ * long as there is one: it may have ended already on return. `alone`: it is its request's only call, and looks for the client's leaving itself. */
+void generate__start_carried(struct api *a, struct http_request *r, struct api_call *call, const struct gen_protocol *protocol,
+                             const struct gen_carrier *carrier, void *owner, struct gen_call **at, bool alone);
+/* The carrier's reader takes more again. */
+void generate__resume(struct gen_call *c);
+/* Nobody wants the answer any more; the carrier's `end` follows, perhaps before this returns. */
+void generate__abandon(struct gen_call *c);
 
 /* For prepare. Parse the body (an object) into c->doc. */
 int generate__parse_body(struct gen_call *c, struct error *err) MUST_CHECK;

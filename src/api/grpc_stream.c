@@ -195,7 +195,15 @@ void api__grpc_stream_release(struct grpc_stream *s, uint64_t bytes)
     ASSERT(s->running > 0 && s->kept_bytes >= bytes);
     s->running--;
     s->kept_bytes -= bytes;
+    if (!s->running && s->complete)
+        api__call_end(s->g->request, s->g->call);
     http_release(s->g->request);
+}
+
+bool api__grpc_stream_outlives(struct grpc_stream *s)
+{
+    s->complete = true;
+    return s->running > 0;
 }
 
 void api__grpc_stream(struct api *a, struct http_request *r, struct api_call *call)

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "conf/model_config.h"
+#include "model/registry.h"
 #include "wire/json.h"
 
 enum kind { KIND_STRING, KIND_INT, KIND_BOOL, KIND_ENUM, KIND_MESSAGE };
@@ -252,12 +253,12 @@ static int walk_object(struct buf *b, yyjson_val *root, struct error *err)
     return rc;
 }
 
-int api__grpc_append_config(struct buf *b, const struct model_config *c, struct error *err)
+int api__grpc_append_config(struct buf *b, const struct model_version *v, struct error *err)
 {
     struct json j;
     struct buf text;
     buf_init(&text);
-    model_config_render_json(c, &text);
+    model_config_render_json(model_version_config(v), api__generates(v), &text);
     int rc = text.failed ? error_set(err, STATUS_NOMEM, "out of memory for this answer; try again later")
                          : json_parse(&j, buf_str(&text), NULL, err);
     buf_release(&text);

@@ -6,14 +6,16 @@
  * of their requests, as Triton does for models with one answer to a request. Answers that a slow reader keeps waiting are held, so no more
  * calls run than STREAM_ANSWER_BYTES has room for answers of the largest size so far, and few before the first has told its size.
  *
+ * A language model's request takes generate.c's way (kserve_grpc_generate.c). In a stream its answers leave as they come, between those of
+ * others; no further message is taken until it has been prepared, since that is done beside this thread.
+ *
  * A call that fails inside a stream is a message with error_message and the request's id; the stream goes on. With the metadata
  * triton_grpc_error: true, it ends the stream with its status instead. */
 #include <stdlib.h>
 
 #include "api/admission_priv.h"
 #include "api/guard.h"
-#include "api/infer_priv.h"
-#include "api/kserve_grpc_priv.h"
+#include "api/kserve_grpc_infer_priv.h"
 #include "base/check.h"
 #include "base/list.h"
 #include "base/status.h"
@@ -30,19 +32,6 @@
 #define REQUEST_RAW_CONTENTS 7
 #define COMPRESS_FROM_BYTES  256
 #define WRAP_BYTES           6 /* the key of a message around the response, and its length: at most 2 GiB */
-
-enum { STREAM_ERROR = 1, STREAM_RESPONSE = 2, RESPONSE_ID = 3 };
-
-struct grpc_infer {
-    struct infer_call base;
-    struct grpc_call *g;
-    struct grpc_message message; /* as received */
-    struct slice plain;          /* its own reference; what it was compressed from */
-    struct str model;            /* as the message names it, where it lies */
-    enum edge_verdict verdict;   /* about the model */
-    struct slice *slices;        /* the reply: [n] */
-    size_t n;
-};
 
 static struct grpc_infer *grpc_infer_of(const struct infer_call *c)
 {
@@ -86,6 +75,13 @@ static int decode(struct infer_call *c, struct error *err)
         c->model = m.model_name;
     if (rc == 0 && !c->version)
         rc = registry_find(q->g->api->o.registry, m.model_name, m.model_version, &c->version, err);
+    if (rc == 0 &&
+        model_version_contract(c->version)->face == ENGINE_TOKEN) { /* another kind of life: it begins where this one fails */
+        q->generates = true;
+        model_version_unref(c->version);
+        c->version = NULL;
+        return error_set(err, STATUS_INVALID, "the model generates text");
+    }
     return rc ? rc : api__infer_bind(c, err);
 }
 
@@ -214,9 +210,25 @@ static void reply_unary(struct infer_call *c)
     api__grpc_reply_slices(q->g, q->g->compress, q->slices, q->n);
 }
 
+static void end_generated(void *owner, int status, const char *text, struct slice body)
+{
+    struct grpc_infer *q = owner;
+    note_end(q);
+    if (status < 0)
+        api__grpc_fail(q->g, status, text, api__retry_after_s(status, NULL));
+    else
+        api__grpc_reply_slices(q->g, false, &body, 1);
+}
+
+static const struct gen_carrier unary_carrier = {.end = end_generated};
+
 static void fail_unary(struct infer_call *c, int status, const char *text, uint32_t retry_after_s)
 {
     struct grpc_infer *q = grpc_infer_of(c);
+    if (q->generates && !c->request->gone) {
+        api__grpc_generate(q, &unary_carrier, q, true);
+        return;
+    }
     note_end(q);
     api__grpc_fail(q->g, status, text, retry_after_s);
 }
@@ -269,7 +281,9 @@ void api__grpc_infer(struct api *a, struct http_request *r, struct api_call *cal
 
 struct infer_stream {
     struct grpc_stream s;
-    struct list calls; /* in the order of their requests */
+    struct list calls;     /* in the order of their requests */
+    struct list generated; /* those of language models */
+    bool preparing;        /* one of them is being prepared */
     size_t n_calls, n_packed;
     size_t answer_bytes; /* of the largest so far; 0: none yet */
     bool errors_end_it;  /* triton_grpc_error */
@@ -329,7 +343,7 @@ static void flush(struct infer_stream *is)
         }
         free_call(sc);
     }
-    if (is->s.reading_ended && list_empty(&is->calls))
+    if (is->s.reading_ended && list_empty(&is->calls) && list_empty(&is->generated))
         api__grpc_stream_finish(&is->s, STATUS_OK, "");
 }
 
@@ -376,25 +390,86 @@ static void reply_in_stream(struct infer_call *c)
     finish_call(sc);
 }
 
+/* What a failure is to its stream: a message, or its end. */
+static void make_error(struct stream_call *sc, int status, const char *text)
+{
+    struct buf b;
+    if (sc->stream->s.over || sc->stream->errors_end_it) {
+        sc->status = error_set(&sc->error, status, "%s", text);
+        return;
+    }
+    api__grpc_begin(&b);
+    pb_put_str(&b, STREAM_ERROR, str_of(text));
+    size_t response = pb_open_message(&b, STREAM_RESPONSE);
+    pb_put_str(&b, RESPONSE_ID, sc->id);
+    pb_close_message(&b, response);
+    sc->status = api__grpc_frame(sc->q.g, &b, &sc->frame, &sc->error);
+}
+
+/* ---- a language model's call in a stream ---- */
+
+static void on_generation_prepared(void *owner)
+{
+    struct stream_call *sc = owner;
+    sc->stream->preparing = false;
+    api__grpc_stream_resume(&sc->stream->s);
+}
+
+static bool write_generated(void *owner, struct slice piece)
+{
+    struct stream_call *sc = owner;
+    api__grpc_stream_send(&sc->stream->s, piece);
+    return sc->stream->s.writable;
+}
+
+static void end_in_stream(void *owner, int status, const char *text, struct slice body)
+{
+    struct stream_call *sc = owner;
+    struct infer_stream *is = sc->stream;
+    struct http_request *r = is->s.g->request;
+    http_hold(r);
+    is->answer_bytes = MAX_OF(is->answer_bytes, (size_t)1);
+    note_model(r, sc->q.model);
+    if (status < 0)
+        make_error(sc, status, text);
+    else
+        sc->frame = body;
+    if (sc->status < 0)
+        api__grpc_stream_finish(&is->s, sc->status, sc->error.text);
+    else if (sc->frame.p)
+        api__grpc_stream_send(&is->s, sc->frame);
+    sc->frame = (struct slice){0};
+    take_off(sc);
+    free_call(sc);
+    flush(is);
+    api__grpc_stream_resume(&is->s);
+    http_release(r);
+}
+
+static const struct gen_carrier stream_carrier = {
+    .prepared = on_generation_prepared, .write = write_generated, .end = end_in_stream};
+
+static void generate_in_stream(struct stream_call *sc)
+{
+    list_remove(&sc->link);
+    list_push_back(&sc->stream->generated, &sc->link);
+    sc->stream->preparing = true;
+    api__grpc_generate(&sc->q, &stream_carrier, sc, false);
+}
+
 static void fail_in_stream(struct infer_call *c, int status, const char *text, uint32_t retry_after_s)
 {
     struct stream_call *sc = CONTAINER_OF(c, struct stream_call, q.base);
     struct grpc_stream *s = &sc->stream->s;
-    struct buf b;
     (void)retry_after_s;
+    if (sc->q.generates && !s->over) {
+        generate_in_stream(sc);
+        return;
+    }
     /* the stream's deadline, which its timer sees about now: not this call's own misfortune */
     if (status == STATUS_DEADLINE && loop_update_now(c->request->loop) >= s->g->deadline_ns)
         api__grpc_stream_finish(s, status, text);
-    if (!s->over && !sc->stream->errors_end_it) {
-        api__grpc_begin(&b);
-        pb_put_str(&b, STREAM_ERROR, str_of(text));
-        size_t response = pb_open_message(&b, STREAM_RESPONSE);
-        pb_put_str(&b, RESPONSE_ID, sc->id);
-        pb_close_message(&b, response);
-        sc->status = api__grpc_frame(sc->q.g, &b, &sc->frame, &sc->error);
-    } else {
-        sc->status = error_set(&sc->error, status, "%s", text);
-    }
+    make_error(sc, status, text);
     finish_call(sc);
 }
 
@@ -420,6 +495,7 @@ static void begin(struct infer_stream *is)
 {
     is->begun = true;
     list_init(&is->calls);
+    list_init(&is->generated);
     is->errors_end_it = str_ieqz(http_header_get(is->s.g->request, "triton_grpc_error"), "true");
 }
 
@@ -457,7 +533,8 @@ static bool is_busy(const struct grpc_stream *s)
 {
     const struct infer_stream *is = infer_stream_of(s);
     size_t most = is->answer_bytes ? MAX_OF(STREAM_ANSWER_BYTES / is->answer_bytes, (size_t)1) : STREAM_FIRST_CALLS;
-    return is->n_calls >= MIN_OF(most, (size_t)STREAM_CALLS) || is->n_packed >= STREAM_PACKED_CALLS || !s->writable;
+    return is->n_calls >= MIN_OF(most, (size_t)STREAM_CALLS) || is->n_packed >= STREAM_PACKED_CALLS || is->preparing ||
+           !s->writable;
 }
 
 static void on_input_end(struct grpc_stream *s)
@@ -473,6 +550,12 @@ static void on_writable(struct grpc_stream *s)
     struct infer_stream *is = infer_stream_of(s);
     if (!is->begun)
         return;
+    LIST_EACH(link, &is->generated)
+    {
+        struct stream_call *sc = LIST_ENTRY(link, struct stream_call, link);
+        if (sc->q.generation && s->writable)
+            generate__resume(sc->q.generation);
+    }
     flush(is);
     api__grpc_stream_resume(s);
 }
@@ -482,6 +565,12 @@ static void on_over(struct grpc_stream *s)
     struct infer_stream *is = infer_stream_of(s);
     if (!is->begun)
         return;
+    LIST_EACH(link, &is->generated)
+    {
+        struct stream_call *sc = LIST_ENTRY(link, struct stream_call, link);
+        if (sc->q.generation)
+            generate__abandon(sc->q.generation);
+    }
     LIST_EACH(link, &is->calls)
     {
         struct stream_call *sc = LIST_ENTRY(link, struct stream_call, link);

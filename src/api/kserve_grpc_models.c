@@ -128,7 +128,7 @@ void api__grpc_model_config(struct grpc_call *g, struct str message)
         return;
     api__grpc_begin(&b);
     size_t config = pb_open_message(&b, 1);
-    int rc = api__grpc_append_config(&b, model_version_config(v), &err);
+    int rc = api__grpc_append_config(&b, v, &err);
     pb_close_message(&b, config);
     model_version_unref(v);
     if (rc == 0) {

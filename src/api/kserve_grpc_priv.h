@@ -74,7 +74,7 @@ struct grpc_stream {
     struct loop_timer timer;
     uint32_t running;    /* things under way that hold the request */
     uint64_t kept_bytes; /* of messages that they keep */
-    bool feeding, input_ended, reading_ended, over, writable;
+    bool feeding, input_ended, reading_ended, over, writable, complete;
 };
 
 /* on_request and on_body of streaming routes. */
@@ -90,6 +90,10 @@ void api__grpc_stream_resume(struct grpc_stream *s);
  * which the stream may be gone. */
 void api__grpc_stream_hold(struct grpc_stream *s, uint64_t bytes);
 void api__grpc_stream_release(struct grpc_stream *s, uint64_t bytes);
+
+/* The reply is complete. True: something still runs, perhaps in another thread with the caller's identity and policies, and the last
+ * `release` will end the call. */
+bool api__grpc_stream_outlives(struct grpc_stream *s);
 
 extern const struct grpc_stream_ops api__grpc_stream_infer; /* grpc_stream_infer.c */
 extern const struct grpc_stream_ops api__grpc_health_watch; /* grpc_health.c */
@@ -114,8 +118,8 @@ void api__grpc_unload(struct grpc_call *g, struct str message);
 void api__grpc_health_check(struct grpc_call *g, struct str message);
 
 /* kserve_grpc_config.c: append a model's configuration as fields of ModelConfig. NOMEM, INTERNAL. */
-struct model_config;
-int api__grpc_append_config(struct buf *b, const struct model_config *c, struct error *err) MUST_CHECK;
+struct model_version;
+int api__grpc_append_config(struct buf *b, const struct model_version *v, struct error *err) MUST_CHECK;
 
 /* A request of a `name` (field 1) and a `version` (field 2), checked to be spelled like ones and to be the caller's to know. Both may be
  * empty. INVALID, NOT_FOUND. */

@@ -122,7 +122,7 @@ void api__model_config(struct api *a, struct http_request *r, struct api_call *c
     if (!v)
         return;
     buf_init(&out);
-    model_config_render_json(model_version_config(v), &out);
+    model_config_render_json(model_version_config(v), api__generates(v), &out);
     model_version_unref(v);
     api__reply_json(r, 200, &out);
 }

@@ -34,7 +34,7 @@ int cli_model_config_json(const char *path, struct buf *out, struct error *err)
     for (size_t i = 0; rc == 0 && i < c.n_warnings; i++)
         fprintf(stderr, "warning: %.*s\n", STR_ARG(c.warnings[i]));
     if (rc == 0)
-        model_config_render_json(&c, out);
+        model_config_render_json(&c, false, out);
     if (rc == 0 && out->failed)
         rc = error_set(err, STATUS_NOMEM, "not enough memory for the model's configuration");
     buf_release(&text);

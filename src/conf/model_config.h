@@ -118,7 +118,8 @@ int model_config_from_json(struct str text, const char *where, struct arena *a, 
 int model_config_validate(const struct model_config *c, const char *where, struct error *err) MUST_CHECK;
 
 /* Append Triton's JSON form of ModelConfig, the answer of GET /v2/models/{m}/config. model_config_from_json reads it back (one
- * padded axis an input, one cut axis an output). out->failed when memory ran out. */
-void model_config_render_json(const struct model_config *c, struct buf *out);
+ * padded axis an input, one cut axis an output). `decoupled`: the model, as it turned out, may answer a request several times. out->failed when
+ * memory ran out. */
+void model_config_render_json(const struct model_config *c, bool decoupled, struct buf *out);
 
 #endif

@@ -299,7 +299,7 @@ static void put_warmups(struct buf *out, const struct model_config *c)
     buf_append_c(out, ']');
 }
 
-void model_config_render_json(const struct model_config *c, struct buf *out)
+void model_config_render_json(const struct model_config *c, bool decoupled, struct buf *out)
 {
     bool batches = c->max_batch_size != 0 && c->batching >= CONFIG_BATCHING_FIXED;
     buf_append_c(out, '{');
@@ -326,7 +326,7 @@ void model_config_render_json(const struct model_config *c, struct buf *out)
     put_raw(out, "metric_tags", "{}");
     put_parameters(out, c);
     put_warmups(out, c);
-    put_raw(out, "model_transaction_policy", "{\"decoupled\":false}");
+    put_raw(out, "model_transaction_policy", decoupled ? "{\"decoupled\":true}" : "{\"decoupled\":false}");
     if (c->response_cache_bytes)
         put_raw(out, "response_cache", "{\"enable\":true}");
     buf_append_c(out, '}');

@@ -627,7 +627,7 @@ static int read_decoupled(struct reader *r, const struct node *n, void *base)
     (void)base;
     int rc = model_read_bool(r, n, &on);
     if (rc == 0 && on)
-        return model_warn(r, n, "models that answer several times are not served; it is ignored");
+        return model_warn(r, n, "whether a model answers several times is seen from the model; it is ignored");
     return rc;
 }
 

@@ -254,9 +254,44 @@ static void *copy(struct arena *a, const void *p, size_t n, size_t size)
     return to;
 }
 
-int contract_merge(const struct engine_contract *file, const struct model_config *cfg, struct arena *a, struct contract *out,
+/* What a model that generates text shows as its tensors, as Triton's vLLM backend has them: api's protocols take them apart, no batch is ever
+ * made of them. */
+static struct engine_contract with_text_io(const struct engine_contract *file)
+{
+#define ROW(text, type, may_miss)                                                                                              \
+    {                                                                                                                          \
+        {text, sizeof text - 1}, type, {1, {1}}, may_miss,                                                                     \
+        {                                                                                                                      \
+            {                                                                                                                  \
+                0                                                                                                              \
+            }                                                                                                                  \
+        }                                                                                                                      \
+    }
+    static const struct engine_io inputs[] = {ROW("text_input", DTYPE_BYTES, false),
+                                              ROW("stream", DTYPE_BOOL, true),
+                                              ROW("sampling_parameters", DTYPE_BYTES, true),
+                                              ROW("exclude_input_in_output", DTYPE_BOOL, true),
+                                              ROW("return_finish_reason", DTYPE_BOOL, true),
+                                              ROW("return_num_input_tokens", DTYPE_BOOL, true),
+                                              ROW("return_num_output_tokens", DTYPE_BOOL, true)};
+    static const struct engine_io outputs[] = {ROW("text_output", DTYPE_BYTES, false), ROW("finish_reason", DTYPE_BYTES, false),
+                                               ROW("num_input_tokens", DTYPE_UINT32, false),
+                                               ROW("num_output_tokens", DTYPE_UINT32, false)};
+#undef ROW
+    struct engine_contract c = *file;
+    if (c.face != ENGINE_TOKEN || c.embedding_dims || c.n_inputs)
+        return c;
+    c.inputs = inputs;
+    c.n_inputs = COUNT_OF(inputs);
+    c.outputs = outputs;
+    c.n_outputs = COUNT_OF(outputs);
+    return c;
+}
+
+int contract_merge(const struct engine_contract *of_file, const struct model_config *cfg, struct arena *a, struct contract *out,
                    struct error *err)
 {
+    const struct engine_contract shown = with_text_io(of_file), *file = &shown;
     *out = (struct contract){.c = *file, .bucket_mask = UINT64_MAX};
     if (file->n_inputs > INFER_IO_MAX || file->n_outputs > INFER_IO_MAX)
         return error_set(err, STATUS_INVALID, "the model has %zu inputs and %zu outputs: at most %d of each are served",

@@ -121,7 +121,8 @@ static void set_deadline(const struct model_version *v, struct infer *inf, uint6
 static int check_serving(const struct model_version *v, struct error *err)
 {
     if (v->contract.c.face == ENGINE_TOKEN)
-        return error_set(err, STATUS_INVALID, "model \"%.*s\" generates text: it takes no tensors", STR_ARG(v->model));
+        return error_set(err, STATUS_INVALID, "model \"%.*s\" generates text: use generate, the OpenAI endpoints, or gRPC",
+                         STR_ARG(v->model));
     if (atomic_load_explicit(&v->home->closed, memory_order_acquire))
         return error_set(err, STATUS_UNAVAILABLE, "the server is shutting down: send the request to another replica");
     if (atomic_load_explicit(&v->hung, memory_order_acquire))

@@ -41,12 +41,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct str text = {(const char *)data + 1, size - 1};
     arena_init(&a, 16384, 32 << 20);
     if (read_as(data[0] % 3, text, &a, &c, &err) == 0) {
-        model_config_render_json(&c, &first);
+        model_config_render_json(&c, false, &first);
         int rc = read_as(2, buf_str(&first), &a, &again, &err);
         if (round_trips(&c, text)) {
             if (rc < 0)
                 abort();
-            model_config_render_json(&again, &second);
+            model_config_render_json(&again, false, &second);
             if (!str_eq(buf_str(&first), buf_str(&second)))
                 abort();
         }

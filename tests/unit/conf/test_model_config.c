@@ -169,7 +169,7 @@ static void all_three_spellings(void **state)
     struct buf json = {0}, second = {0};
     load(&l, model_config_from_pbtxt, resnet_pbtxt);
     check_resnet(&l.c);
-    model_config_render_json(&l.c, &json);
+    model_config_render_json(&l.c, false, &json);
     unload(&l);
     load(&l, model_config_from_yaml, resnet_yaml);
     check_resnet(&l.c);
@@ -177,7 +177,7 @@ static void all_three_spellings(void **state)
     /* what GET .../config gives can be posted back; inferd's policy rides as a parameter and is taken out again */
     load(&again, model_config_from_json, buf_z(&json));
     check_resnet(&again.c);
-    model_config_render_json(&again.c, &second);
+    model_config_render_json(&again.c, false, &second);
     assert_string_equal(buf_z(&json), buf_z(&second));
     unload(&again);
     buf_release(&json);
@@ -196,7 +196,7 @@ static void nothing_given(void **state)
     assert_int_equal(l.c.version_policy, VERSION_POLICY_LATEST);
     assert_int_equal(l.c.latest_versions, 1);
     assert_int_equal(l.c.instances_min, 0);
-    model_config_render_json(&l.c, &json);
+    model_config_render_json(&l.c, false, &json);
     assert_string_equal(
         buf_z(&json),
         "{\"name\":\"\",\"platform\":\"\",\"backend\":\"\",\"runtime\":\"\",\"version_policy\":{\"latest\":{\"num_versions\":1}"
@@ -283,7 +283,7 @@ static void our_own_settings(void **state)
          "response_cache: {enable: true, size: 1MiB}\n"
          "labels: {stable: 1.2.0}\n");
     check_ours(&l.c);
-    model_config_render_json(&l.c, &json);
+    model_config_render_json(&l.c, false, &json);
     unload(&l);
     load(&l, model_config_from_json, buf_z(&json));
     check_ours(&l.c);
@@ -309,7 +309,7 @@ static void unset_stays_unset(void **state)
     struct buf json = {0};
     load(&l, model_config_from_yaml, "dynamic_batching: {preferred_batch_size: [4], max_queue_delay_microseconds: 9}\n");
     assert_int_equal(l.c.max_batch_size, -1);
-    model_config_render_json(&l.c, &json);
+    model_config_render_json(&l.c, false, &json);
     unload(&l);
     load(&l, model_config_from_json, buf_z(&json));
     assert_int_equal(l.c.max_batch_size, -1);
@@ -333,7 +333,7 @@ static void padding_of_every_axis(void **state)
         load(&l, model_config_from_yaml, texts[i]);
         assert_int_equal(l.c.inputs[0].n_padding, 1);
         assert_int_equal(l.c.inputs[0].padding[0].axis, -1);
-        model_config_render_json(&l.c, &json);
+        model_config_render_json(&l.c, false, &json);
         unload(&l);
         load(&l, model_config_from_json, buf_z(&json));
         assert_int_equal(l.c.inputs[0].n_padding, 1);
@@ -363,7 +363,7 @@ static void unknown_and_unserved(void **state)
     warns(model_config_from_pbtxt, "instance_group { kind: KIND_GPU }",
           "m/file:1: instance_group.kind: KIND_GPU is ignored; onnxruntime.providers says which devices run models");
     warns(model_config_from_pbtxt, "model_transaction_policy { decoupled: true }",
-          "m/file:1: model_transaction_policy.decoupled: models that answer several times are not served; it is ignored");
+          "m/file:1: model_transaction_policy.decoupled: whether a model answers several times is seen from the model; it is ignored");
     /* defaults, as a rendered configuration holds them, say nothing */
     warns(model_config_from_json,
           "{\"batch_input\":[],\"cc_model_filenames\":{},\"input\":[{\"name\":\"x\",\"is_shape_tensor\":false}],"

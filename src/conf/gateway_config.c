@@ -93,6 +93,13 @@ static const struct key llm_keys[] = {
 };
 static const struct section llm_section = SECTION("upstreams[].llm", llm_keys, gateway_pool, NULL);
 
+static const struct key geo_keys[] = {
+    {"file",  KEY_STRING, AT(gateway_pool, geo.file),  "", 0, 4095, NULL, NULL, "A database in MaxMind's format (.mmdb), read again when it is replaced. Empty: none."},
+    {"path",  KEY_STRING, AT(gateway_pool, geo.path),  "continent.code", 1, 127, NULL, NULL, "Which text of a client's record counts, like country.iso_code."},
+    {"zones", KEY_WORDS,  AT(gateway_pool, geo.zones), "", 0, 256, NULL, NULL, "The zone to prefer for each text, like \"EU=eu-west\"; clients of others prefer this process's own."},
+};
+static const struct section geo_section = SECTION("upstreams[].geo", geo_keys, gateway_pool, NULL);
+
 static const struct key hedge_keys[] = {
     {"after",      KEY_TIME,  AT(gateway_pool, hedge.after),      "0", 0, HOUR, NULL, NULL, "A request of an idempotent route that is not streamed and has no answer by then is sent to a second server, too; the first whole answer counts. 0: see percentile."},
     {"percentile", KEY_COUNT, AT(gateway_pool, hedge.percentile), "0", 0, 99, NULL, NULL, "The same after this percentile of the pool's latest answers, but not before `after`. Both 0: no hedging."},
@@ -143,6 +150,7 @@ static const struct key pool_keys[] = {
     {"check",            KEY_MAP,    0,                                  NULL, 0, 0, NULL, &check_section, "Active checks."},
     {"report",           KEY_MAP,    0,                                  NULL, 0, 0, NULL, &report_section, "What servers say of themselves."},
     {"llm",              KEY_MAP,    0,                                  NULL, 0, 0, NULL, &llm_section, "Weights of the llm policy."},
+    {"geo",              KEY_MAP,    0,                                  NULL, 0, 0, NULL, &geo_section, "The zone to prefer by the client's address; zone_header goes before it."},
     {"hedge",            KEY_MAP,    0,                                  NULL, 0, 0, NULL, &hedge_section, "A second try beside a slow first one, within the retry budget."},
     {"retry",            KEY_MAP,    0,                                  NULL, 0, 0, NULL, &retry_section, "Retries."},
 };
@@ -493,6 +501,11 @@ static int check_pools(struct reader *r, const struct gateway_config *c)
             return node_error(r->err, r->where, 0, STATUS_INVALID,
                               "upstreams[].check.grpc of pool '%s' needs protocol http2 or auto, and no path beside it",
                               p->name);
+        for (size_t k = 0; k < p->geo.zones.n; k++)
+            if (!strchr(p->geo.zones.v[k], '='))
+                return node_error(r->err, r->where, 0, STATUS_INVALID,
+                                  "upstreams[].geo.zones of pool '%s': '%s' is not accepted; write VALUE=zone, like EU=eu-west",
+                                  p->name, p->geo.zones.v[k]);
         if (!p->n_servers && !p->servers_file[0])
             return node_error(r->err, r->where, 0, STATUS_INVALID,
                               "upstreams[].servers: pool '%s' needs servers, or a servers_file", p->name);

@@ -45,10 +45,14 @@ struct gateway_pool {
     struct gateway_server *servers;
     size_t n_servers;
     const char *servers_file, *servers_port; /* "": none; see endpoint_slice.h */
-    const char *zone_header;                 /* names the zone to prefer for a request; "": this process's own */
-    int hash_key;                            /* enum gateway_hash */
-    const char *hash_header;                 /* "": hash_key */
-    int protocol;                            /* enum gateway_protocol of gateway/exchange.h, in its order */
+    struct {
+        const char *file, *path;    /* "": none; of the record's text, dots between its parts */
+        struct gateway_words zones; /* "VALUE=zone" */
+    } geo;
+    const char *zone_header; /* names the zone to prefer for a request; "": this process's own */
+    int hash_key;            /* enum gateway_hash */
+    const char *hash_header; /* "": hash_key */
+    int protocol;            /* enum gateway_protocol of gateway/exchange.h, in its order */
     uint32_t min_healthy, keepalive, max_fails, queue, max_requests;
     uint64_t slow_start, connect_timeout, eject_base, eject_max, resolve_interval, queue_timeout, keepalive_timeout,
         ping_interval;
@@ -82,7 +86,7 @@ struct gateway_pool {
     struct {
         uint32_t attempts; /* in all, the first included */
         uint32_t budget_percent, budget_least;
-        uint64_t buffer; /* bytes of a body kept for another try */
+        uint64_t buffer;         /* bytes of a body kept for another try */
         struct gateway_words on; /* connect reset timeout 502 503 504 */
     } retry;
 };

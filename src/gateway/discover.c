@@ -185,8 +185,7 @@ static uint64_t source_of(const char *text)
 
 /* ---- the file ---- */
 
-/* What changes when somebody writes it; 0: it isn't there. */
-static uint64_t stamp(const char *path)
+uint64_t discover__stamp(const char *path)
 {
     struct os_file_info i;
     struct error err;
@@ -204,7 +203,7 @@ static int read_file(struct found *f, const struct gateway_pool *o)
     struct error err;
     size_t n = 0;
     uint64_t source = source_of(o->servers_file);
-    atomic_store_explicit(&f->p->file_stamp, stamp(o->servers_file), memory_order_relaxed);
+    atomic_store_explicit(&f->p->file_stamp, discover__stamp(o->servers_file), memory_order_relaxed);
     arena_init(&arena, 4096, 0);
     buf_init(&text);
     int rc = os_file_read(o->servers_file, NODE_TEXT_MAX, &text, &err);
@@ -294,8 +293,14 @@ static bool has_names(const struct gateway_pool *o)
 void discover__round(struct gateway_live *p, const struct gateway_pool *o, uint64_t round)
 {
     struct error err;
+    uint64_t geo = o->geo.file[0] ? discover__stamp(o->geo.file) : 0;
+    if (geo && geo != atomic_load_explicit(&p->geo_stamp, memory_order_relaxed)) {
+        atomic_store_explicit(&p->geo_stamp, geo, memory_order_relaxed);
+        geo__refresh(p);
+    }
     uint64_t every = MAX_OF(o->resolve_interval / RESOLVE_NS, (uint64_t)1);
-    bool changed = o->servers_file[0] && stamp(o->servers_file) != atomic_load_explicit(&p->file_stamp, memory_order_relaxed);
+    bool changed =
+        o->servers_file[0] && discover__stamp(o->servers_file) != atomic_load_explicit(&p->file_stamp, memory_order_relaxed);
     if (!changed && (round % every || !has_names(o)))
         return;
     if (discover__servers(p, o, &err) < 0)

@@ -598,6 +598,8 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
     f->ask.tokens = hints->tokens;
     if (f->p->o.zone_header[0])
         f->ask.zone = gateway__find_zone(g, http_header_get(r, f->p->o.zone_header));
+    if (!f->ask.zone && f->p->o.geo.file[0])
+        f->ask.zone = geo__zone(f->p, http_peer_address(r));
     if (f->p->o.balance == BALANCE_LLM && hints->model.n)
         f->ask.adapter = report_adapter(target->route->rewrite_model[0] ? str_of(target->route->rewrite_model) : hints->model);
     if (f->p->o.balance == BALANCE_LLM && hints->prompt.n) {

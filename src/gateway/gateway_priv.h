@@ -12,6 +12,7 @@
  *   headers.c  what is sent on and what is not, both ways
  *   check.c    the thread that ticks pools and checks servers; the one that looks up names
  *   discover.c which servers there are: names looked up, files read
+ *   geo.c      which zone a client is near
  *   report.c   what servers say of themselves: polled, or in a header of their answers
  *
  * Locks: gateway.lock (RANK_ROUTES): the current table. gateway_pool_live.lock (RANK_POOL): the pool, its budget, its queue. Neither is held
@@ -57,6 +58,8 @@ struct gateway_live {
     struct list checks; /* struct server_check (probe.c); the check thread's */
     struct list polls;  /* struct server_poll (report.c); the check thread's */
     struct metric *lookup_failures, *lookup_stale;
+    struct geo *geo;             /* geo.c; lock */
+    _Atomic uint64_t geo_stamp;  /* of its file, as it was last read */
     _Atomic uint64_t file_stamp; /* of servers_file, as it was last read */
     struct metric *hedges[HEDGE_RESULTS];
     struct metric *report_failures, *evicted, *waiting;
@@ -277,6 +280,15 @@ struct http_header *headers__trailers(struct forward *f, size_t *n);
 /* Has this request been here before? */
 bool headers__looped(const struct gateway *g, const struct http_request *r);
 
+/* ---- geo.c ---- */
+/* INVALID: the file can't be used. */
+int geo__open(const struct gateway_pool *o, struct geo **out, struct error *err) MUST_CHECK;
+void geo__close(struct geo *g); /* NULL is accepted */
+/* The id of the zone to prefer for a client, 0: none. */
+uint32_t geo__zone(struct gateway_live *p, struct str address);
+/* The file has changed. */
+void geo__refresh(struct gateway_live *p);
+
 /* ---- probe.c ---- */
 /* Checks for the servers that are there, none for those that left. The check thread. */
 void probe__tend(struct gateway_live *p);
@@ -295,6 +307,8 @@ void report__stop(struct gateway_live *p);
 int discover__servers(struct gateway_live *p, const struct gateway_pool *o, struct error *err) MUST_CHECK;
 /* What the resolver thread does every RESOLVE_NS: names whose time has come, files that have changed. */
 void discover__round(struct gateway_live *p, const struct gateway_pool *o, uint64_t round);
+/* Of a file: what changes when somebody writes or replaces it; 0: it isn't there. */
+uint64_t discover__stamp(const char *path);
 #define RESOLVE_NS 250000000ull
 
 /* ---- check.c ---- */

@@ -117,6 +117,10 @@ struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o
     }
     if (!rc)
         rc = transport_create(g, &p->o, &p->transport, err);
+    if (!rc && p->o.geo.file[0]) {
+        atomic_store_explicit(&p->geo_stamp, discover__stamp(p->o.geo.file), memory_order_relaxed);
+        rc = geo__open(&p->o, &p->geo, err);
+    }
     if (rc) {
         live_unref(p);
         return NULL;
@@ -138,6 +142,7 @@ void live_unref(struct gateway_live *p)
         return;
     ASSERT(list_empty(&p->checks) && list_empty(&p->polls) && !p->waits.n);
     pool_destroy(p->pool);
+    geo__close(p->geo);
     transport_unref(p->transport);
     arena_release(&p->arena);
     os_mutex_release(&p->lock);

@@ -9,6 +9,7 @@ import pytest
 import requests
 
 from dns_server import A, AAAA, SRV, NameServer
+import mmdb
 from gateway_upstream import Upstream, answer, reset
 from test_gateway import gateway, pool, text_of, total
 from test_gateway_reports import wait_for
@@ -148,3 +149,30 @@ def test_a_header_names_the_zone(tmp_path):
         with gateway(tmp_path, text_of([pool(servers, zone_header="x-zone")], ROUTE), "--zone=a") as g:
             for header, want in ({}, "a"), ({"x-zone": "b"}, "b"), ({"x-zone": "mars"}, "a"):
                 assert {requests.get(g.url + "/x", headers=header).json() for _ in range(6)} == {want}
+
+
+def test_a_clients_address_names_the_zone(tmp_path):
+    """A MaxMind file: the most specific network counts; who is in none, or in one without a zone, prefers the own; a new file is taken up, a broken
+    one leaves the old."""
+    file = tmp_path / "geo.mmdb"
+    networks = {"192.0.2.0/24": {"continent": {"code": "EU"}}, "192.0.2.128/25": {"continent": {"code": "NA"}},
+                "198.51.100.0/24": {"continent": {"code": "AF"}}, "203.0.113.0/24": {"country": "none"}}
+    file.write_bytes(mmdb.database(networks))
+    with Upstream(answer(b'"a"')) as a1, Upstream(answer(b'"a"')) as a2, Upstream(answer(b'"b"')) as b1, Upstream(answer(b'"b"')) as b2:
+        servers = [{"address": u.address, "zone": z} for u, z in ((a1, "a"), (a2, "a"), (b1, "b"), (b2, "b"))]
+        geo = {"file": str(file), "zones": ["EU=b", "NA=a", "AF=nowhere"]}
+        with gateway(tmp_path, text_of([pool(servers, geo=geo)], ROUTE), "--zone=a", "--proxy.trusted=127.0.0.1") as g:
+            def zone(client):
+                return {requests.get(g.url + "/x", headers={"X-Forwarded-For": client}).json() for _ in range(4)}
+
+            for client, want in (("192.0.2.1", "b"), ("192.0.2.200", "a"), ("198.51.100.1", "a"), ("203.0.113.1", "a"), ("8.8.8.8", "a"),
+                                 ("2001:db8::1", "a")):
+                assert zone(client) == {want}, client
+            write(file, "no database at all")
+            wait_for(lambda: total(g, "inferd_upstream_lookup_failures_total") == 1)
+            assert zone("192.0.2.1") == {"b"}
+            new = tmp_path / "new"
+            new.write_bytes(mmdb.database({"8.0.0.0/8": {"continent": {"code": "EU"}}}))
+            os.replace(new, file)
+            wait_for(lambda: zone("8.8.8.8") == {"b"})
+            assert zone("192.0.2.1") == {"a"}

@@ -6,7 +6,8 @@
 #include "base/size.h"
 #include "conf/export_priv.h"
 
-#define TYPE "\"@type\": type.googleapis.com/envoy.extensions."
+#define RESOLVE_DEFAULT (30 * 1000 * EXPORT_MS)
+#define TYPE            "\"@type\": type.googleapis.com/envoy.extensions."
 
 static void text(struct export_plan *p, struct str s)
 {
@@ -121,11 +122,12 @@ static void retries(struct export_plan *p, const struct export_route *r)
     bool reset = r->o->idempotent && export__has_word(on, "reset"), any = false;
     if (o->retry.attempts <= 1 || !on->n)
         return;
+    /* the draw among few servers falls on the one that just failed again and again: 16 draws for another */
     buf_printf(out,
                "            retry_policy:\n              num_retries: %u\n              retry_on: "
                "\"connect-failure,refused-stream%s%s\"\n",
                o->retry.attempts - 1, reset ? ",reset" : "", r->o->idempotent ? ",retriable-status-codes" : "");
-    buf_append_z(out, "              host_selection_retry_max_attempts: 3\n              retry_host_predicate: [{name: "
+    buf_append_z(out, "              host_selection_retry_max_attempts: 16\n              retry_host_predicate: [{name: "
                       "previous_hosts, typed_config: "
                       "{" TYPE "retry.host.previous_hosts.v3.PreviousHostsPredicate}}]\n");
     for (size_t i = 0; r->o->idempotent && i < COUNT_OF(answers); i++)
@@ -308,8 +310,8 @@ static void cluster(struct export_plan *p, const struct export_pool *pool)
     bool is_local = strncmp(o->servers[0].address, "unix:", 5) == 0;
     buf_printf(out, "  - name: %s\n    type: %s\n", pool->name, is_local ? "STATIC" : "STRICT_DNS");
     seconds(p, "    connect_timeout: ", o->connect_timeout, "\n");
-    if (!is_local)
-        seconds(p, "    dns_refresh_rate: ", o->resolve_interval, "\n");
+    if (!is_local && o->resolve_interval != RESOLVE_DEFAULT)
+        export__note(p, pool->where, "resolve_interval: Envoy looks names up every 5 s");
     balance_of(p, o);
     note_servers(p, pool);
     buf_append_z(out, "    typed_extension_protocol_options:\n      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:\n"

@@ -113,22 +113,6 @@ bool export__is_set(const struct export_plan *p, const char *option)
     return p->c->source[option_index(option_find(str_of(option)))] != CONFIG_DEFAULT;
 }
 
-/* ---- what nobody can say ---- */
-
-/* Servers that prove different names: a front is told one name a pool. */
-static void note_names(struct export_plan *p, const struct export_pool *pool)
-{
-    const struct gateway_pool *o = pool->o;
-    struct export_address first = export__address(o->servers[0].address);
-    for (size_t i = 1; o->tls.ca[0] && !o->tls.name[0] && i < o->n_servers; i++)
-        if (!str_eq(export__address(o->servers[i].address).host, first.host)) {
-            export__note(p, pool->where,
-                         "tls.name is not set and the servers have different hosts: the front asks all of them to prove '%.*s'",
-                         STR_ARG(first.host));
-            return;
-        }
-}
-
 struct str export__tls_name(const struct gateway_pool *o)
 {
     return o->tls.name[0] ? str_of(o->tls.name) : export__address(o->servers[0].address).host;
@@ -147,76 +131,6 @@ bool export__is_ip(struct str host)
 const char *export__tls_ca(const struct gateway_pool *o)
 {
     return strcmp(o->tls.ca, "system") == 0 ? "/etc/ssl/certs/ca-certificates.crt" : o->tls.ca;
-}
-
-static void note_pool(struct export_plan *p, const struct export_pool *pool)
-{
-    const struct gateway_pool *o = pool->o;
-    const char *where = pool->where;
-    note_names(p, pool);
-    if (o->tls.ca[0] && p->o->kind != EXPORT_ENVOY && export__is_ip(export__tls_name(o)))
-        export__note(p, where, "%s",
-                     p->o->kind == EXPORT_NGINX
-                         ? "nginx compares names only, so that no certificate proves an address: set tls.name to a name in it"
-                         : "HAProxy compares names only: the authority is verified, the address is not; set tls.name");
-    if (strcmp(o->tls.ca, "system") == 0)
-        export__note(p, where, "tls.ca system is written as %s, where Debian keeps it", export__tls_ca(o));
-    if (o->hedge.after || o->hedge.percentile)
-        export__note(p, where, "hedge: no second server is asked while the first is silent");
-    if (o->report.path[0] || o->report.headers)
-        export__note(p, where, "report: the replicas' own reports of their load are not read");
-    if (o->report.agent_port && p->o->kind != EXPORT_HAPROXY)
-        export__note(p, where, "report.agent_port: only HAProxy asks agents");
-    if (o->balance == EXPORT_LLM)
-        export__note(p, where, "balance llm reads prompts and the replicas' reports, which no front does; least_conn instead");
-    if (o->balance == EXPORT_HASH && !o->hash_header[0] &&
-        (o->hash_key == GATEWAY_HASH_MODEL || o->hash_key == GATEWAY_HASH_USER))
-        export__note(p, where, "hash_key %s is in the body, which no front reads; the path is hashed instead",
-                     o->hash_key == GATEWAY_HASH_MODEL ? "model" : "user");
-    for (size_t i = 0; i < o->n_servers; i++)
-        if (o->servers[i].zone[0]) {
-            export__note(p, where, "zone is not said: all servers are one zone to the front");
-            break;
-        }
-}
-
-static void note_route(struct export_plan *p, const struct export_route *r)
-{
-    const struct gateway_route *o = r->o;
-    if (o->model[0])
-        export__note(
-            p, r->where,
-            "model '%s' is seen in the path /v2/models/NAME only; a request that names it in its body or a gRPC message takes "
-            "a later route",
-            o->model);
-    if (o->rewrite_model[0])
-        export__note(p, r->where, "rewrite_model changes the path only, not a name in a body or a gRPC message");
-    if (o->timeout)
-        export__note(p, r->where,
-                     "timeout bounds the beginning of an answer, which the front can't tell from its middle; not said. The "
-                     "client's x-inferd-timeout-ms reaches inferd");
-    if (o->priority != EXPORT_NORMAL && p->o->kind != EXPORT_HAPROXY)
-        export__note(p, r->where, "priority: the front's waiting requests have none");
-    if (o->try_timeout)
-        export__note(p, r->where, "try_timeout is not said: idle_timeout bounds the wait for the first byte, too");
-}
-
-void export__note_common(struct export_plan *p)
-{
-    for (size_t i = 0; i < p->n_pools; i++)
-        note_pool(p, &p->pools[i]);
-    for (size_t i = 0; i < p->n_routes; i++)
-        note_route(p, &p->routes[i]);
-    if (p->o->kind != EXPORT_HAPROXY && export__is_set(p, "limits.max_connections"))
-        export__note(p, "limits.max_connections", "%s",
-                     p->o->kind == EXPORT_NGINX ? "it is worker_connections in nginx's own events block"
-                                                : "it is Envoy's overload manager that bounds connections");
-    if (p->c->proxy.protocol && p->o->kind != EXPORT_HAPROXY)
-        export__note(p, "proxy.protocol", "the front sends x-forwarded-for, not a PROXY header: set it to false behind it");
-    if (config_has_tls(p->c, "http"))
-        export__note(p, "tls.certificates",
-                     "TLS ends at the front, which speaks plain HTTP to the servers: serve them with tls.listeners empty "
-                     "of http, on an address that only the front reaches");
 }
 
 /* ---- what would be more than a word in the front's file ---- */
@@ -244,6 +158,10 @@ static int check_header(const char *where, const char *text, struct error *err)
 
 static int check_pool(const struct export_pool *pool, struct error *err)
 {
+    if (!pool->o->n_servers)
+        return error_set(err, STATUS_INVALID,
+                         "%s can't be exported: its servers come from servers_file, which no front reads; name them in servers",
+                         pool->where);
     for (size_t i = 0; i < pool->o->n_servers; i++)
         if (!only(str_of(pool->o->servers[i].address), "-_.:[]/"))
             return error_set(err, STATUS_INVALID,
@@ -408,7 +326,7 @@ int export_front(const struct config *c, const struct export_options *o, struct 
 {
     struct arena arena;
     struct buf text;
-    struct gateway_config last;
+    struct gateway_config last = {0};
     buf_init(&text);
     arena_init(&arena, 8192, 0);
     struct export_plan p = {.c = c, .o = o, .arena = &arena, .out = &text, .notes = notes, .tls = config_has_tls(c, "http")};
@@ -417,10 +335,11 @@ int export_front(const struct config *c, const struct export_options *o, struct 
         rc = read_last(&p, &last, err);
     if (!rc)
         rc = plan_build(&p, &last, err);
+    p.usual = last.pools;
     if (!rc)
         rc = plan_check(&p, err);
     if (!rc) {
-        export__note_common(&p);
+        export__notes(&p);
         switch (o->kind) {
         case EXPORT_NGINX:
             export__nginx(&p);

@@ -6,8 +6,9 @@
 #include "base/size.h"
 #include "conf/export_priv.h"
 
-#define RESOLVE_DEFAULT (30 * 1000 * EXPORT_MS)
-#define TYPE            "\"@type\": type.googleapis.com/envoy.extensions."
+#define MANY 65536 /* requests at once to a cluster: no bound of ours */
+
+#define TYPE "\"@type\": type.googleapis.com/envoy.extensions."
 
 static void text(struct export_plan *p, struct str s)
 {
@@ -136,8 +137,6 @@ static void retries(struct export_plan *p, const struct export_route *r)
             any = true;
         }
     buf_append_z(out, any ? "]\n" : "");
-    if (export__has_word(on, "timeout"))
-        export__note(p, r->where, "retry.on timeout: Envoy's time for a try is for all of its answer, which would cut streams");
 }
 
 static void hash_policy(struct export_plan *p, const struct gateway_pool *o)
@@ -182,8 +181,6 @@ static void route_headers(struct export_plan *p, const struct gateway_route *o)
 static void route(struct export_plan *p, const struct export_route *r)
 {
     struct buf *out = p->out;
-    if (r->o->fallback[0])
-        export__note(p, r->where, "fallback: the other pool is not asked; give this pool backup servers");
     match(p, r->o);
     /* no time for the whole answer: it may be a stream for as long as it says something */
     buf_printf(out, "          route:\n            cluster: %s\n            timeout: 0s\n", r->pool->name);
@@ -240,31 +237,18 @@ static void servers(struct export_plan *p, const struct export_pool *pool, bool 
     }
 }
 
-static void note_servers(struct export_plan *p, const struct export_pool *pool)
-{
-    bool conns = false, slow = false;
-    for (size_t i = 0; i < pool->o->n_servers; i++) {
-        conns |= pool->o->servers[i].max_conns != 0;
-        slow |= pool->o->servers[i].slow_start != 0;
-    }
-    if (conns)
-        export__note(p, pool->where, "max_conns: Envoy bounds requests to a cluster, not to a server; not said");
-    if (slow)
-        export__note(p, pool->where, "slow_start of a single server: Envoy has it for the whole cluster");
-}
-
 static void health(struct export_plan *p, const struct gateway_pool *o)
 {
     struct buf *out = p->out;
-    if (o->check.path[0]) {
+    if (o->check.path[0] || o->check.grpc) {
         seconds(p, "    health_checks:\n    - timeout: ", o->check.timeout, "\n");
         seconds(p, "      interval: ", o->check.interval, "\n");
         seconds(p, "      no_traffic_interval: ", o->check.interval, "\n");
-        buf_printf(out,
-                   "      unhealthy_threshold: %u\n      healthy_threshold: %u\n      http_health_check: {host: inferd, path: ",
-                   o->check.fall, o->check.rise);
-        textz(p, o->check.path);
-        buf_append_z(out, ", expected_statuses: [{start: 200, end: 300}]}\n");
+        buf_printf(out, "      unhealthy_threshold: %u\n      healthy_threshold: %u\n", o->check.fall, o->check.rise);
+        buf_append_z(out, o->check.grpc ? "      grpc_health_check: {service_name: "
+                                        : "      http_health_check: {host: inferd, path: ");
+        textz(p, o->check.grpc ? o->check.service : o->check.path);
+        buf_append_z(out, o->check.grpc ? "}\n" : ", expected_statuses: [{start: 200, end: 300}]}\n");
     }
     buf_printf(
         out,
@@ -310,10 +294,7 @@ static void cluster(struct export_plan *p, const struct export_pool *pool)
     bool is_local = strncmp(o->servers[0].address, "unix:", 5) == 0;
     buf_printf(out, "  - name: %s\n    type: %s\n", pool->name, is_local ? "STATIC" : "STRICT_DNS");
     seconds(p, "    connect_timeout: ", o->connect_timeout, "\n");
-    if (!is_local && o->resolve_interval != RESOLVE_DEFAULT)
-        export__note(p, pool->where, "resolve_interval: Envoy looks names up every 5 s");
     balance_of(p, o);
-    note_servers(p, pool);
     buf_append_z(out, "    typed_extension_protocol_options:\n      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:\n"
                       "        " TYPE "upstreams.http.v3.HttpProtocolOptions\n"
                       "        ");
@@ -325,10 +306,10 @@ static void cluster(struct export_plan *p, const struct export_pool *pool)
                             "http2_protocol_options: {}}\n");
     upstream_tls(p, o);
     buf_printf(out,
-               "    circuit_breakers:\n      thresholds:\n      - {max_connections: 65536, max_requests: 65536, "
+               "    circuit_breakers:\n      thresholds:\n      - {max_connections: 65536, max_requests: %u, "
                "max_pending_requests: %u, "
                "retry_budget: {budget_percent: {value: %u}, min_retry_concurrency: %u}}\n",
-               MAX_OF(o->queue, 1u), o->retry.budget_percent, o->retry.budget_least);
+               o->max_requests ? o->max_requests : MANY, MAX_OF(o->queue, 1u), o->retry.budget_percent, o->retry.budget_least);
     health(p, o);
     buf_printf(out, "    load_assignment:\n      cluster_name: %s\n      endpoints:\n", pool->name);
     servers(p, pool, false);
@@ -357,8 +338,6 @@ static void tls(struct export_plan *p)
         buf_append_z(out, "}}\n");
     }
     if (c->tls.client_auth != CONFIG_CLIENT_NONE) {
-        export__note(p, "tls.client_auth",
-                     "the front checks client certificates, so inferd behind it sees none: give callers keys or tokens");
         buf_append_z(out, "            validation_context: {trusted_ca: {filename: ");
         textz(p, c->tls.client_ca);
         buf_append_z(out, "}");
@@ -423,9 +402,6 @@ static void listener(struct export_plan *p, const char *name, const struct expor
 void export__envoy(struct export_plan *p)
 {
     struct buf *out = p->out;
-    if (p->c->limits.max_connections_per_address)
-        export__note(p, "limits.max_connections_per_address", "Envoy counts connections, but not by address");
-    export__note(p, "routes[].max_body", "Envoy bounds bodies only by holding them whole; inferd behind it bounds them");
     buf_append_z(out, "static_resources:\n  listeners:\n");
     listener(p, "inferd", &p->listen, true);
     if (p->grpc.port.n)

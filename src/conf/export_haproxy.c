@@ -50,17 +50,10 @@ static void tls_words(struct export_plan *p)
         buf_append_z(p->out, " crt ");
         quoted(p, str_of(c->tls.certificates.v[i]));
     }
-    if (c->tls.keys.n)
-        export__note(
-            p, "tls.keys",
-            "HAProxy reads a certificate's key from the same file, or from one beside it with .key at the end of its name: "
-            "cert.pem and cert.pem.key");
     buf_append_z(p->out, c->tls.min_version == CONFIG_TLS_13 ? " alpn h2,http/1.1 ssl-min-ver TLSv1.3"
                                                              : " alpn h2,http/1.1 ssl-min-ver TLSv1.2");
     if (c->tls.client_auth == CONFIG_CLIENT_NONE)
         return;
-    export__note(p, "tls.client_auth",
-                 "the front checks client certificates, so inferd behind it sees none: give callers keys or tokens");
     buf_append_z(p->out, " ca-file ");
     quoted(p, str_of(c->tls.client_ca));
     buf_append_z(p->out, c->tls.client_auth == CONFIG_CLIENT_REQUIRED ? " verify required" : " verify optional");
@@ -124,11 +117,8 @@ static void use_backend(struct export_plan *p, size_t i)
     struct buf condition;
     buf_init(&condition);
     route_acls(p, i, &condition);
-    const struct export_route *r = &p->routes[i];
     const char *also = buf_z(&condition);
     p->out->failed |= condition.failed;
-    if (r->o->fallback[0])
-        export__note(p, r->where, "fallback: the other pool is not asked; give this pool backup servers");
     buf_printf(p->out, "    use_backend route%zu_grpc if grpc%s\n", i, also);
     if (condition.n)
         buf_printf(p->out, "    use_backend route%zu if%s\n", i, also);
@@ -228,10 +218,6 @@ static void server_tls(struct export_plan *p, const struct gateway_pool *o, bool
         buf_append_z(p->out, " crt ");
         quoted(p, str_of(o->tls.certificate));
     }
-    if (o->tls.key[0])
-        export__note(
-            p, "upstreams[].tls.key",
-            "HAProxy reads the key from the certificate's file, or from one beside it with .key at the end of its name");
     buf_append_z(p->out, grpc || (enum export_protocol)o->protocol == EXPORT_HTTP2 ? " alpn h2 check-alpn http/1.1"
                          : (enum export_protocol)o->protocol == EXPORT_AUTO        ? " alpn h2,http/1.1 check-alpn http/1.1"
                                                                                    : " alpn http/1.1");
@@ -247,7 +233,7 @@ static void server_line(struct export_plan *p, const struct export_pool *pool, s
     buf_append_z(out, is_local ? s->address + 5 : s->address);
     buf_printf(out, " weight %u", MIN_OF(s->weight, 256u));
     if (s->weight > 256)
-        export__note(p, pool->where, "weight %u: HAProxy's go up to 256", s->weight);
+        export__note(p, pool->where, "weight %u: HAProxy's end at 256", s->weight);
     if (s->backup)
         buf_append_z(out, " backup");
     if (s->max_conns)
@@ -287,6 +273,28 @@ static void headers_of(struct export_plan *p, const struct gateway_route *o)
         buf_printf(p->out, "    http-request replace-path '^/v2/models/[^/]+(.*)$' '/v2/models/%s\\1'\n", o->rewrite_model);
 }
 
+/* A GET, or a canary: a real inference. One answer is looked at twice: its status, and what has to be in it. */
+static void http_check(struct export_plan *p, const struct gateway_pool *o)
+{
+    struct buf *out = p->out;
+    buf_printf(out, "    timeout check %llums\n    option httpchk\n    http-check send meth %s uri ",
+               export__ms(o->check.timeout), o->check.body[0] ? "POST" : "GET");
+    quoted(p, str_of(o->check.path));
+    buf_append_z(out, " ver HTTP/1.1 hdr Host inferd");
+    if (o->check.body[0]) {
+        buf_append_z(out, " hdr Content-Type ");
+        quoted_format(p, str_of(o->check.content_type));
+        buf_append_z(out, " body ");
+        quoted(p, str_of(o->check.body));
+    }
+    buf_append_z(out, "\n    http-check expect status 200-299\n");
+    if (!o->check.expect[0])
+        return;
+    buf_append_z(out, "    http-check expect string ");
+    quoted(p, str_of(o->check.expect));
+    buf_append_c(out, '\n');
+}
+
 static void backend(struct export_plan *p, size_t i, bool grpc)
 {
     const struct export_route *r = &p->routes[i];
@@ -305,10 +313,7 @@ static void backend(struct export_plan *p, size_t i, bool grpc)
         buf_printf(out, "    http-request set-priority-class int(%d)\n", r->o->priority - EXPORT_NORMAL);
     headers_of(p, r->o);
     if (o->check.path[0]) {
-        buf_printf(out, "    timeout check %llums\n    option httpchk\n    http-check send meth GET uri ",
-                   export__ms(o->check.timeout));
-        quoted_format(p, str_of(o->check.path));
-        buf_append_z(out, " ver HTTP/1.1 hdr Host inferd\n    http-check expect status 200-299\n");
+        http_check(p, o);
     }
     for (size_t s = 0; s < o->n_servers; s++)
         server_line(p, r->pool, s, grpc);

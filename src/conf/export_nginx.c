@@ -68,28 +68,6 @@ static void server_line(struct export_plan *p, const struct gateway_pool *o, con
     buf_append_z(out, s->backup ? " backup;\n" : ";\n");
 }
 
-static void note_pool(struct export_plan *p, const struct export_pool *pool)
-{
-    const struct gateway_pool *o = pool->o;
-    const char *where = pool->where;
-    bool slow = o->slow_start != 0;
-    if ((enum export_protocol)o->protocol == EXPORT_HTTP2)
-        export__note(p, where, "protocol http2: nginx speaks HTTP/2 to servers for gRPC only; HTTP/1.1 for the rest");
-    for (size_t i = 0; i < o->n_servers; i++)
-        slow |= o->servers[i].slow_start != 0;
-    if (o->check.path[0])
-        export__note(p, where, "check.path: nginx without its commercial part has no active checks; failing requests tell it");
-    if (slow)
-        export__note(p, where, "slow_start is in nginx's commercial part only");
-    if (o->balance == EXPORT_HASH)
-        export__note(p, where, "hash is not bounded by load in nginx");
-    for (size_t i = 0; i < o->n_servers; i++)
-        if (o->servers[i].max_conns) {
-            export__note(p, where, "queue: nginx does not let requests wait for max_conns; they get 502");
-            break;
-        }
-}
-
 static void upstream_block(struct export_plan *p, const struct export_pool *pool, const char *suffix)
 {
     buf_printf(p->out, "upstream %s%s {\n    zone pool_%s%s 256k;\n", pool->name, suffix, pool->name, suffix);
@@ -269,8 +247,6 @@ static void locations(struct export_plan *p, size_t i)
 {
     const struct export_route *r = &p->routes[i];
     struct buf *out = p->out;
-    if (r->o->fallback[0])
-        export__note(p, r->where, "fallback: an nginx pool has backup servers, but no other pool behind it");
     buf_printf(out, "\n  location @route%zu {\n    proxy_pass http%s://%s;\n", i, r->pool->o->tls.ca[0] ? "s" : "",
                r->pool->name);
     /* kept connections need both; answers are passed on as they come, events one by one */
@@ -301,20 +277,13 @@ static void tls_lines(struct export_plan *p)
         buf_append_z(out, ";\n  ssl_certificate_key ");
         quoted(p, str_of(c->tls.keys.n ? c->tls.keys.v[i] : c->tls.certificates.v[i]));
         buf_append_z(out, ";\n");
-        if (i == 0 && c->tls.certificates.n > 1) {
-            export__note(
-                p, "tls.certificates",
-                "one server block has one certificate of a kind: the first; add a block with server_name for each other");
-            break;
-        }
+        break; /* one of a kind: see the notes */
     }
     buf_append_z(out,
                  c->tls.min_version == CONFIG_TLS_13 ? "  ssl_protocols TLSv1.3;\n" : "  ssl_protocols TLSv1.2 TLSv1.3;\n");
     buf_append_z(out, "  ssl_session_cache shared:inferd_tls:10m;\n");
     if (c->tls.client_auth == CONFIG_CLIENT_NONE)
         return;
-    export__note(p, "tls.client_auth",
-                 "the front checks client certificates, so inferd behind it sees none: give callers keys or tokens");
     buf_append_z(out, "  ssl_client_certificate ");
     quoted(p, str_of(c->tls.client_ca));
     buf_printf(out, ";\n  ssl_verify_client %s;\n", c->tls.client_auth == CONFIG_CLIENT_REQUIRED ? "on" : "optional");
@@ -344,15 +313,9 @@ static void limit_lines(struct export_plan *p)
 /* nginx looks at a body's length before it knows the route: the largest limit of all holds there. */
 static void body_limit(struct export_plan *p)
 {
-    uint64_t most = 0, least = UINT64_MAX;
-    for (size_t i = 0; i < p->n_routes; i++) {
+    uint64_t most = 0;
+    for (size_t i = 0; i < p->n_routes; i++)
         most = MAX_OF(most, p->routes[i].o->max_body);
-        least = MIN_OF(least, p->routes[i].o->max_body);
-    }
-    if (least != most)
-        export__note(p, "routes[].max_body",
-                     "nginx knows no route yet when it looks at a body's length: the largest, %llu bytes, holds for all",
-                     (unsigned long long)most);
     buf_printf(p->out, "  client_max_body_size %llu;\n", (unsigned long long)most);
 }
 
@@ -366,8 +329,6 @@ static void server_block(struct export_plan *p)
         buf_append_z(out, "  listen ");
         address(p, &p->grpc);
         buf_append_z(out, p->tls ? " ssl http2;\n" : " http2;\n");
-    } else if (!p->tls) {
-        export__note(p, "grpc", "without TLS nginx needs a port of its own for gRPC and HTTP/2: give --grpc-listen");
     }
     if (p->tls)
         tls_lines(p);
@@ -386,7 +347,6 @@ void export__nginx(struct export_plan *p)
     limit_lines(p);
     buf_append_z(out, "\n");
     for (size_t i = 0; i < p->n_pools; i++) {
-        note_pool(p, &p->pools[i]);
         upstream_block(p, &p->pools[i], "");
         upstream_block(p, &p->pools[i], "_grpc");
     }

@@ -1,6 +1,7 @@
 /* export_priv.h: for conf/export*.c only.
  *
  *   export.c          the plan: pools and routes with the last one added, names, addresses; what all three share
+ *   export_notes.c    what the front can't say
  *   export_nginx.c    export_haproxy.c   export_envoy.c: one front each */
 #ifndef INFERD_CONF_EXPORT_PRIV_H
 #define INFERD_CONF_EXPORT_PRIV_H
@@ -49,6 +50,7 @@ struct export_plan {
     struct export_pool *pools;
     struct export_route *routes; /* the last one takes everything */
     size_t n_pools, n_routes;
+    const struct gateway_pool *usual; /* the defaults of a pool's keys */
 };
 
 /* A line of notes: "where: text". */
@@ -72,8 +74,8 @@ const char *export__tls_ca(const struct gateway_pool *o);
 bool export__is_ip(struct str host);
 /* Did file or flags give this option? */
 bool export__is_set(const struct export_plan *p, const char *option);
-/* What no front can say about a pool or a route. */
-void export__note_common(struct export_plan *p);
+/* Name everything that the front has no words for. */
+void export__notes(struct export_plan *p);
 
 void export__nginx(struct export_plan *p);
 void export__haproxy(struct export_plan *p);

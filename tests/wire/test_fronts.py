@@ -1,6 +1,7 @@
 """test_fronts.py: `inferd export`: what it writes is taken by the real nginx, HAProxy and Envoy, and does what inferd's own configuration says:
 inference, events as they come, gRPC with its errors, the routes in their order, TLS, and no failed request when a replica is killed."""
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -150,10 +151,10 @@ def test_what_is_not_said(setting):
     for note in setting.notes.splitlines():
         assert note.startswith("inferd: not said: ")
         assert f"# {note.removeprefix('inferd: ')}" in setting.text
-    assert "routes[3]: model 'old-*' is seen in the path" in setting.notes
+    assert "routes[3]: model is seen in the path" in setting.notes
     assert "routes[3]: rewrite_model changes the path only" in setting.notes
     if setting.front.name == "nginx":
-        assert "check.path" in setting.notes and "max_body" in setting.notes
+        assert "upstreams[inferd]: check: nginx" in setting.notes and "max_body" in setting.notes
     if setting.front.name == "envoy":
         assert "max_conns" in setting.notes
 
@@ -181,7 +182,7 @@ def test_tls(kind, steady, tmp_path):
     config = tmp_path / "inferd.yaml"
     config.write_text(json.dumps({"tls": {"certificates": [str(chain)], "keys": [str(key)]}}))
     made = export(kind, config, f"--listen=127.0.0.1:{port}", steady.address)
-    assert made.returncode == 0 and "TLS ends at the front" in made.stderr, made.stderr
+    assert made.returncode == 0 and "tls: it ends at the front" in made.stderr, made.stderr
     with fronts.Front(kind, made.stdout, tmp_path, [port]) as front:
         reply = infer(f"https://localhost:{port}", verify=str(ca.ca))
         assert reply.status_code == 200 and reply.json()["outputs"][0]["data"] == SUM, front.said()
@@ -251,8 +252,94 @@ def test_hostile_texts(kind, tmp_path):
             assert requests.get(f"http://127.0.0.1:{port}/").json()["headers"]["x-set"] == value
 
 
+# A value of each key of `upstreams:` and `routes:` that is not its default. A key that isn't here fails the test: it has to be said, or noted.
+SAMPLES = {
+    "upstreams[]": {"name": "q", "balance": "p2c", "servers": ["127.0.0.2:1"], "servers_file": "/x", "servers_port": "grpc", "zone_header": "x-zone",
+                    "hash_key": "path", "hash_header": "x-h", "min_healthy": 2, "max_fails": 7, "eject_base": "11s", "eject_max": "99s",
+                    "slow_start": "13s", "keepalive": 17, "keepalive_timeout": "19s", "ping_interval": "23s", "protocol": "http2",
+                    "connect_timeout": "29s", "resolve_interval": "31s", "max_requests": 37, "queue": 41, "queue_timeout": "43s"},
+    "upstreams[].servers[]": {"address": "127.0.0.3:1", "weight": 3, "backup": True, "zone": "z", "max_conns": 5, "max_fails": 7, "fail_timeout": "11s",
+                              "slow_start": "13s"},
+    "upstreams[].tls": {"ca": "/ca.pem", "certificate": "/c.pem", "key": "/k.pem", "name": "other.test"},
+    "upstreams[].check": {"path": "/ready", "body": "{}", "content_type": "text/x", "expect": "yes", "grpc": True, "service": "s", "interval": "3s",
+                          "timeout": "4s", "fall": 5, "rise": 6},
+    "upstreams[].report": {"headers": True, "path": "/m", "agent_port": 7},
+    "upstreams[].hedge": {"after": "1s", "percentile": 90},
+    "upstreams[].retry": {"attempts": 5, "on": ["502"], "budget_percent": 33, "budget_least": 44, "buffer": "1MiB"},
+    "routes[]": {"host": "h.test", "path": "/p", "path_prefix": "/pp", "methods": ["PUT"], "model": "m", "header": "x-y: z", "percent": 12,
+                 "upstream": "local", "priority": "high", "fallback": "other", "rewrite_model": "n", "timeout": "1m", "try_timeout": "2m",
+                 "idle_timeout": "3m", "max_body": "1GiB", "idempotent": False, "set_headers": ["x-s: t"], "remove_headers": ["x-r"]},
+}
+# What belongs to a section that is said, or noted, as a whole.
+WITH_ITS_SECTION = {"upstreams[].llm": None, "upstreams[]": {"servers_port"}, "upstreams[].report": {"port", "max_queued", "interval", "timeout", "max_age"}}
+# What has to be there besides for a key to mean anything.
+BESIDES = {"hash_key": {"balance": "hash"}, "hash_header": {"balance": "hash"}, "certificate": {"ca": "/ca.pem", "name": "a.test"},
+           "key": {"ca": "/ca.pem", "certificate": "/c.pem", "name": "a.test"}, "name": {"ca": "/ca.pem"}, "body": {"path": "/ready"},
+           "content_type": {"path": "/ready", "body": "{}"}, "expect": {"path": "/ready"}, "service": {"grpc": True}, "interval": {"path": "/ready"},
+           "timeout": {"path": "/ready"}, "fall": {"path": "/ready"}, "rise": {"path": "/ready"}, "fail_timeout": {"max_fails": 3}}
+# Means nothing to a front that has already noted that it has no checks (nginx), no canaries (Envoy), no gRPC checks (HAProxy).
+COVERED = {("nginx", "upstreams[].check"): {"body", "content_type", "expect", "service", "interval", "timeout", "fall", "rise"},
+           ("haproxy", "upstreams[]"): {"queue"},  # stands beside max_conns of a server
+           ("envoy", "upstreams[].check"): {"content_type"}, ("haproxy", "upstreams[].check"): {"service"}}
+
+
+def with_key(section, values):
+    """A configuration in which one section has these values."""
+    pool = {"name": "p", "servers": ["127.0.0.1:1", "127.0.0.1:2"]}
+    route = {"path_prefix": "/r", "upstream": "p"}
+    if section == "routes[]":
+        route.update(values)
+    elif section == "upstreams[]":
+        pool.update({k: v for k, v in values.items() if k != "name"})
+        pool["name"] = route["upstream"] = values.get("name", "p")
+    elif section == "upstreams[].servers[]":
+        pool["servers"] = ["127.0.0.1:1", {"address": "127.0.0.1:2", **values}]
+    else:
+        pool[section.split(".")[1]] = values
+        if values.get("grpc"):
+            pool["protocol"] = "http2"
+    return {"upstreams": [pool, {"name": "other", "servers": ["127.0.0.1:9"]}], "routes": [route]}
+
+
+@pytest.mark.parametrize("kind", fronts.NAMES)
+def test_every_key_is_said_or_noted(kind, tmp_path):
+    """A key that changes neither the text nor the notes would be dropped in silence."""
+    page = subprocess.run([BINARY, "config", "--markdown"], capture_output=True, text=True, check=True).stdout
+    keys, section = {}, None
+    for line in page.splitlines():
+        if found := re.match(r"## `((?:upstreams|routes)\[\].*)`", line):
+            section = found[1]
+        elif line.startswith("## "):
+            section = None
+        elif section and (found := re.match(r"\| `(\w+)` \| (.*?) \|", line)) and found[2] != "a map":
+            keys.setdefault(section, []).append(found[1])
+    assert {"upstreams[]", "routes[]", "upstreams[].check"} <= set(keys)
+    config = tmp_path / "inferd.yaml"
+
+    def text(section, values):
+        config.write_text(json.dumps(with_key(section, values)))
+        made = export(kind, config, "--listen=127.0.0.1:80", "127.0.0.1:3")
+        assert made.returncode == 0, (section, values, made.stderr)
+        return made.stdout
+
+    silent, without = [], {}
+    for section, names in keys.items():
+        for name in names:
+            if WITH_ITS_SECTION.get(section, ()) is None or name in WITH_ITS_SECTION.get(section, ()) or name in COVERED.get((kind, section), ()):
+                continue
+            assert name in SAMPLES[section], f"{section}.{name} is new: export_*.c says it or export_notes.c names it, and a value of it stands here"
+            own = {"upstreams[]": ("hash_key", "hash_header"), "upstreams[].servers[]": ("fail_timeout",), "routes[]": ()}.get(section, BESIDES)
+            besides = BESIDES.get(name, {}) if name in own else {}
+            before = (section, tuple(besides.items()))
+            without[before] = without.get(before) or text(section, besides)
+            if without[before] == text(section, {**besides, name: SAMPLES[section][name]}):
+                silent.append(f"{section}.{name}")
+    assert not silent, silent
+
+
 @pytest.mark.parametrize("change, said", [
     ({"upstreams": [{"name": "p", "servers": ["h;x:1"]}]}, "upstreams[p]: the address 'h;x:1' can't be exported"),
+    ({"upstreams": [{"name": "p", "servers_file": "/x"}]}, "upstreams[p] can't be exported: its servers come from servers_file"),
     ({"routes": [{"upstream": "local", "remove_headers": ["x; }"]}]}, "routes[0]: the header's name 'x; }' can't be exported"),
     ({"routes": [{"upstream": "local", "rewrite_model": "a b"}]}, "routes[0]: rewrite_model 'a b' can't be exported")])
 def test_what_is_no_word(tmp_path, change, said):

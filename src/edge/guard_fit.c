@@ -8,7 +8,8 @@
 #include "edge/guard_stats_priv.h"
 
 #define MAD_TO_SIGMA 1.4826022185056018 /* 1 / the third quartile of the normal distribution */
-#define FLAT         1e-6               /* the spread of a feature that never moved, of its size */
+#define SELECT_TRIES 60
+#define FLAT         1e-6 /* the spread of a feature that never moved, of its size */
 
 const char *guard_method_name(enum guard_method m)
 {
@@ -22,11 +23,43 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Sorts `v`. */
+/* The k-th smallest of `v`, which is reordered: what is before it is no greater, what is behind no smaller. Hoare's selection in three parts (less,
+ * equal, greater), so that many equal values cost nothing; the middle of three is the pivot, and after some bad luck the rest is sorted. */
+static double select_kth(double *v, size_t n, size_t k)
+{
+    size_t from = 0, to = n;
+    for (int tries = 0; to - from > 1; tries++) {
+        if (tries == SELECT_TRIES) {
+            qsort(v + from, to - from, sizeof *v, compare);
+            break;
+        }
+        double a = v[from], b = v[from + (to - from) / 2], c = v[to - 1];
+        double pivot = fmax(fmin(a, b), fmin(fmax(a, b), c));
+        size_t less = from, at = from, more = to;
+        while (at < more) {
+            double x = v[at];
+            size_t other = x < pivot ? less++ : x > pivot ? --more : at;
+            v[at] = v[other];
+            v[other] = x;
+            at += x <= pivot;
+        }
+        if (k >= less && k < more)
+            break;
+        from = k < less ? from : more;
+        to = k < less ? less : to;
+    }
+    return v[k];
+}
+
+/* Reorders `v`. */
 static double median(double *v, size_t n)
 {
-    qsort(v, n, sizeof *v, compare);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+    double high = select_kth(v, n, n / 2), low = v[0];
+    if (n % 2)
+        return high;
+    for (size_t i = 1; i < n / 2; i++)
+        low = fmax(low, v[i]);
+    return (low + high) / 2;
 }
 
 /* Median and robust spread of v[0..n), which is overwritten. */

@@ -48,7 +48,7 @@ int guard_gate_record(struct guard_gate *g, struct str model, struct error *err)
 /* End it and put what was recorded in force. CONFLICT: nothing is being recorded; INVALID: the rows are too few or of no use. Takes as long as
  * the rows are many. */
 int guard_gate_stop(struct guard_gate *g, struct str model, struct error *err) MUST_CHECK;
-/* Write what was recorded as .npy to the reference's file, or into the folder. CONFLICT: nothing was recorded, or there is no such place. */
+/* Write what was recorded as .npy to the reference's file, or into the folder, and forget it. CONFLICT: nothing was recorded, or there is no such place. */
 int guard_gate_save(struct guard_gate *g, struct str model, struct error *err) MUST_CHECK;
 /* [{"policy":..,"model":..,"input":..,"rows":..,"features":..,"recording":..,"recorded":..,"thresholds":{..}},..] */
 void guard_gate_status(struct guard_gate *g, struct buf *out);

@@ -360,6 +360,17 @@ int guard_gate_stop(struct guard_gate *g, struct str model, struct error *err)
     return 0;
 }
 
+/* They are on disk, unless others are being recorded already. */
+static void forget_rows(struct guard_gate *g, struct guard_slot *s)
+{
+    os_mutex_lock(&g->lock);
+    if (!s->recording) {
+        buf_release(&s->rows);
+        s->n_rows = 0;
+    }
+    os_mutex_unlock(&g->lock);
+}
+
 int guard_gate_save(struct guard_gate *g, struct str model, struct error *err)
 {
     char path[PATH_BYTES], folder[PATH_BYTES];
@@ -378,6 +389,8 @@ int guard_gate_save(struct guard_gate *g, struct str model, struct error *err)
         rc = os_file_write_atomic(path, file.p, file.n, FILE_MODE, err);
     buf_release(&file);
     tensor_release(&rows);
+    if (rc == 0)
+        forget_rows(g, s);
     if (rc == STATUS_IO && g->o.log) {
         LOG(g->o.log, LOG_ERROR, "guard_reference_not_saved", LOG_S("file", path), LOG_S("reason", err ? err->text : ""));
         rc = error_set(err, STATUS_IO, "the reference could not be written; the log says why");

@@ -21,7 +21,11 @@ local DAY, MINUTE = 86400000000, 60000000
 local PERIOD = {[0] = 1000000, 1000000, MINUTE}
 local RESOURCE = {[0] = 1, 2, 3, 1, 1, 3, 1, 3}
 local floor, min, max = math.floor, math.min, math.max
-local function text(x) return string.format('%.0f', x) end
+-- Fields of a meter: level and as of when, of a bucket; window and what is used of it, of a budget.
+local L = {[0] = 'l0', 'l1', 'l2'}
+local A = {[0] = 'a0', 'a1', 'a2'}
+local W = {[4] = 'w4', [5] = 'w5', [6] = 'w6', [7] = 'w7'}
+local U = {[4] = 'u4', [5] = 'u5', [6] = 'u6', [7] = 'u7'}
 
 -- Months since March of the year 0, as month_of and month_begin_s of quota.c.
 local day, month, month_end = floor(now / DAY), nil, nil
@@ -55,26 +59,26 @@ end
 local function refresh(m, s)
     local u = s[1]
     if PERIOD[u] then
-        local cap, at = s[3] * PERIOD[u], m['a' .. u] or now
-        m['l' .. u] = min((m['l' .. u] or cap) + max(now - at, 0) * s[2], cap)
-        m['a' .. u] = max(now, at)
+        local cap, at = s[3] * PERIOD[u], m[A[u]] or now
+        m[L[u]] = min((m[L[u]] or cap) + max(now - at, 0) * s[2], cap)
+        m[A[u]] = max(now, at)
     elseif u == 3 then
         m.c = m.c or 0
     else
         local w = window_of(u)
-        if w > (m['w' .. u] or w) then m['u' .. u] = 0 end
-        m['w' .. u] = w
-        m['u' .. u] = m['u' .. u] or 0
+        if w > (m[W[u]] or w) then m[U[u]] = 0 end
+        m[W[u]] = w
+        m[U[u]] = m[U[u]] or 0
     end
 end
 local function left_of(m, s)
     local u = s[1]
-    if PERIOD[u] then return floor(m['l' .. u] / PERIOD[u]) end
-    return max(s[2] - (u == 3 and m.c or m['u' .. u]), 0)
+    if PERIOD[u] then return floor(m[L[u]] / PERIOD[u]) end
+    return max(s[2] - (u == 3 and m.c or m[U[u]]), 0)
 end
 local function reset_of(m, s)
     local u = s[1]
-    if PERIOD[u] then return math.ceil((s[3] * PERIOD[u] - m['l' .. u]) / s[2]) end
+    if PERIOD[u] then return math.ceil((s[3] * PERIOD[u] - m[L[u]]) / s[2]) end
     return u > 3 and window_end(u) - now or 0
 end
 -- Each key ends by itself: a bucket when it is full again, a count of what runs when no reservation can be left, a budget after its window.
@@ -84,25 +88,25 @@ local function write(key, m, specs, ttl)
     for _, s in ipairs(specs) do
         local u = s[1]
         if PERIOD[u] then
-            args[#args + 1] = 'l' .. u
-            args[#args + 1] = text(m['l' .. u])
-            args[#args + 1] = 'a' .. u
-            args[#args + 1] = text(m['a' .. u])
+            args[#args + 1] = L[u]
+            args[#args + 1] = m[L[u]]
+            args[#args + 1] = A[u]
+            args[#args + 1] = m[A[u]]
             ttl = max(ttl, reset_of(m, s) + MINUTE)
         elseif u == 3 then
             args[#args + 1] = 'c'
-            args[#args + 1] = text(m.c)
+            args[#args + 1] = m.c
             ttl = max(ttl, 70 * MINUTE)
         else
-            args[#args + 1] = 'w' .. u
-            args[#args + 1] = text(m['w' .. u])
-            args[#args + 1] = 'u' .. u
-            args[#args + 1] = text(m['u' .. u])
+            args[#args + 1] = W[u]
+            args[#args + 1] = m[W[u]]
+            args[#args + 1] = U[u]
+            args[#args + 1] = m[U[u]]
             ttl = max(ttl, window_end(u) - now + 60 * MINUTE)
         end
     end
     redis.call('HSET', key, unpack(args))
-    redis.call('PEXPIRE', key, text(floor(ttl / 1000) + 1))
+    redis.call('PEXPIRE', key, floor(ttl / 1000) + 1)
 end
 
 -- Bring what `rec` has charged to `really`, and end it.
@@ -114,16 +118,16 @@ local function close(rec, really)
             local had, is = rec[RESOURCE[u]], really[RESOURCE[u]]
             refresh(m, s)
             if PERIOD[u] then
-                local level = m['l' .. u]
+                local level = m[L[u]]
                 if had > is then
-                    m['l' .. u] = min(level + (had - is) * PERIOD[u], s[3] * PERIOD[u])
+                    m[L[u]] = min(level + (had - is) * PERIOD[u], s[3] * PERIOD[u])
                 else
-                    m['l' .. u] = level - min((is - had) * PERIOD[u], level)
+                    m[L[u]] = level - min((is - had) * PERIOD[u], level)
                 end
             elseif u == 3 then
                 m.c = max(m.c - rec[4], 0)
-            elseif m['w' .. u] <= (u < 6 and rec[5] or rec[6]) then
-                m['u' .. u] = max(m['u' .. u] - had, 0) + is
+            elseif m[W[u]] <= (u < 6 and rec[5] or rec[6]) then
+                m[U[u]] = max(m[U[u]] - had, 0) + is
             end
         end
         write(rec[i], m, specs)
@@ -132,7 +136,7 @@ end
 
 -- A server whose lease is over is gone: what it held goes back, some at a time.
 local function sweep()
-    local dead = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, 1)[1]
+    local dead = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 1)[1]
     if not dead or dead == KEYS[1] then return end
     local cursor, found = '0', 0
     repeat
@@ -150,20 +154,20 @@ local function sweep()
 end
 
 local known = tonumber(redis.call('HGET', KEYS[1], 'e') or -1)
-local LONG = text(32 * DAY / 1000)
+local LONG = 32 * DAY / 1000
 local function stay(lease)
-    redis.call('ZADD', KEYS[2], text(now + lease), KEYS[1])
+    redis.call('ZADD', KEYS[2], now + lease, KEYS[1])
     redis.call('PEXPIRE', KEYS[1], LONG)
     redis.call('PEXPIRE', KEYS[2], LONG)
-    return redis.call('ZCOUNT', KEYS[2], text(now), '+inf')
+    return redis.call('ZCOUNT', KEYS[2], now, '+inf')
 end
 if op == 'hello' then
     if known > epoch then return {-1} end
-    redis.call('HSET', KEYS[1], 'e', text(epoch))
+    redis.call('HSET', KEYS[1], 'e', epoch)
     return {0, known >= 0 and 1 or 0, stay(tonumber(ARGV[4]))}
 end
 if known ~= epoch then return {-1} end
-sweep()
+if op == 'beat' or op == 'take' then sweep() end
 if op == 'beat' then return {0, 1, stay(tonumber(ARGV[4]))} end
 
 if op == 'take' or op == 'more' then
@@ -190,7 +194,7 @@ if op == 'take' or op == 'more' then
                     local wait = 0
                     if PERIOD[u] then
                         local need = c * PERIOD[u]
-                        if need <= s[3] * PERIOD[u] then wait = max(math.ceil((need - m['l' .. u]) / s[2]), 1) end
+                        if need <= s[3] * PERIOD[u] then wait = max(math.ceil((need - m[L[u]]) / s[2]), 1) end
                     elseif c <= s[2] then
                         wait = u > 3 and window_end(u) - now or 1000000
                     end
@@ -209,13 +213,14 @@ if op == 'take' or op == 'more' then
         for _, s in ipairs(lists[k]) do
             local u = s[1]
             local c = cost[RESOURCE[u]]
-            refresh(m, s)
-            if PERIOD[u] then
-                m['l' .. u] = m['l' .. u] - min(c * PERIOD[u], m['l' .. u])
+            if not first and RESOURCE[u] == 1 then
+                refresh(m, s)
+            elseif PERIOD[u] then
+                m[L[u]] = m[L[u]] - min(c * PERIOD[u], m[L[u]])
             elseif u == 3 then
                 m.c = m.c + c
             else
-                m['u' .. u] = m['u' .. u] + c
+                m[U[u]] = m[U[u]] + c
             end
         end
         write(KEYS[k], m, lists[k])
@@ -252,14 +257,15 @@ else
     for k = 3, #KEYS do
         local m, specs = read(KEYS[k]), {}
         for u, w, n in string.gmatch(ARGV[k + 2], '(%d+):(%d+):(%d+)') do
-            local s = {tonumber(u), 0, 0}
+            u = tonumber(u)
+            local s = {u, 0, 0}
             refresh(m, s)
-            if m['w' .. u] <= tonumber(w) then m['u' .. u] = m['u' .. u] + tonumber(n) end
+            if m[W[u]] <= tonumber(w) then m[U[u]] = m[U[u]] + tonumber(n) end
             specs[#specs + 1] = s
         end
         -- the meter's other windows may be longer
         if #specs > 0 then write(KEYS[k], m, specs, max(redis.call('PTTL', KEYS[k]), 0) * 1000) end
     end
 end
-redis.call('HSET', KEYS[1], 's', text(seq))
+redis.call('HSET', KEYS[1], 's', seq)
 return {0}

@@ -148,6 +148,7 @@ def test_a_redis_that_hangs_costs_nobody(pair, redis):
         assert server.records("quotas_local") and server.metric("inferd_quota_decisions_total", by="local") > 0
         down = server.records("redis_down")[-1]
         assert "127.0.0.1" in down["address"] and "answer" in down["reason"]
+    assert [s.metric("inferd_quota_dropped_total") or 0 for s in pair] == [0, 0]
     # each request once, whether it was judged there, here, or there although nobody waited any more
     wait(lambda: int(redis.hash("{inferd}:q:m:day:")["u4"]) == before + len(answers), 5)
 

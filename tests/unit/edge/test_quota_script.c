@@ -315,6 +315,31 @@ static void test_once_and_in_order(void **state)
     assert_int_equal(field(r, "{t}:m:key:0", "u4"), 2);
 }
 
+/* What was admitted elsewhere: budgets of windows that run, none that are over, each told once. */
+static void test_debts(void **state)
+{
+    struct rig *r = *state;
+    begin(r, NOON * 1000000);
+    quota_destroy(r->q);
+    hello(r, "a", 1, 10000000, 0, 0);
+    freeReplyObject(take(r, "a", "take", 0, 1, 0, 100));
+    for (unsigned seq = 1; seq <= 3; seq++) {
+        struct call c;
+        start(&c, r, "a", 0, "add");
+        arg(&c, "1");
+        arg(&c, "%u", seq < 3 ? 1 : 2);
+        arg(&c, "4:20000:7,"); /* key's requests of NOON's day */
+        arg(&c, "%s", "");
+        arg(&c, "%s", seq < 3 ? "5:20000:30," : "5:19999:1000,"); /* tenant's tokens; at last of the day before */
+        arg(&c, "%s", "");
+        redisReply *reply = finish(&c, r, false);
+        assert_int_equal(reply->element[0]->integer, 0);
+        freeReplyObject(reply);
+    }
+    assert_int_equal(field(r, "{t}:m:key:0", "u4"), 1 + 7 + 7);
+    assert_int_equal(field(r, "{t}:m:tenant:0", "u5"), 100 + 30);
+}
+
 static void test_a_lease_that_ends(void **state)
 {
     struct rig *r = *state;
@@ -355,6 +380,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_same_verdicts, open_rig, close_rig),
         cmocka_unit_test_setup_teardown(test_once_and_in_order, open_rig, close_rig),
+        cmocka_unit_test_setup_teardown(test_debts, open_rig, close_rig),
         cmocka_unit_test_setup_teardown(test_a_lease_that_ends, open_rig, close_rig),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

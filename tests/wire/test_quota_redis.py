@@ -9,6 +9,7 @@ import time
 import pytest
 import requests
 
+from certificates import Authority
 from inferd_server import SIMPLE, Server, write_fake
 from redis_server import Far, Redis, free_port
 from test_auth_keys import BODY, wait
@@ -223,6 +224,28 @@ def test_a_redis_too_far_away(root, redis):
         wait(lambda: is_shared(server), 8)
         wait(lambda: int(redis.hash("{far}:q:m:day:")["u4"]) == len(answers), 5)
     far.shutdown()
+
+
+def test_tls_and_a_user_of_its_own(root, tmp_path):
+    """Over TLS with an authority that has to be believed, by a name, as an ACL user with no more rights than the guide lists."""
+    authority = Authority(tmp_path / "ca")
+    cert, key = authority.issue("cache", "DNS:localhost")
+    plain, secure = free_port(), free_port()
+    redis = Redis("--tls-port", str(secure), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", authority.ca,
+                  "--tls-auth-clients", "no", port=plain)
+    redis.call("ACL", "SETUSER", "inferd", "on", ">p@ss/w", "~{inferd}:q:*", "+@hash", "+@sortedset", "+pttl", "+pexpire", "+time", "+ping",
+               "+select", "+script|load", "+evalsha")
+    url = f"rediss://inferd:p%40ss%2Fw@localhost:{secure}/1"
+    with serve(root, url, f"--redis.ca={authority.ca}") as server:
+        wait(lambda: is_shared(server), 5)
+        assert [infer(server, "once").status_code for _ in range(2)] == [200, 429]
+        assert infer(server, "rows", rows=3).status_code == 200
+        wait(lambda: status(server)["shared_quotas"]["unconfirmed"] == 0, 5)
+        assert server.metric("inferd_redis_calls_total", result="error") == 0
+    with serve(root, url) as server:  # the system's authorities don't know ours
+        wait(lambda: "certificate" in json.dumps(server.records("redis_down")), 5)
+        assert infer(server, "once").status_code == 200 and not is_shared(server)
+    redis.close()
 
 
 @pytest.mark.parametrize("args, words", [(["--redis.url=http://x"], "redis.url"), (["--redis.url=redis://h:99999"], "port"),

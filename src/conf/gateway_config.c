@@ -76,7 +76,7 @@ static const struct section check_section = SECTION("upstreams[].check", check_k
 static const struct key report_keys[] = {
     {"headers",    KEY_BOOL,   AT(gateway_pool, report.headers),    "false", 0, 0, NULL, NULL, "Ask each server for its load in a header of its answers (ORCA: endpoint-load-metrics; inferd, vLLM, Triton), and read it."},
     {"path",       KEY_STRING, AT(gateway_pool, report.path),       "",   0, 1023, NULL, NULL, "A metrics page to poll: vllm:*, sglang:* and inferd's names are understood. Empty: none."},
-    {"port",       KEY_COUNT,  AT(gateway_pool, report.port),       "0",  0, 65535, NULL, NULL, "Where the page is, if not at the server's own port."},
+    {"port",       KEY_COUNT,  AT(gateway_pool, report.port),       "0",  0, 65535, NULL, NULL, "Where the page is, if not at the server's own port; plain HTTP is spoken there."},
     {"agent_port", KEY_COUNT,  AT(gateway_pool, report.agent_port), "0",  0, 65535, NULL, NULL, "Where a HAProxy agent answers each connection with a line: ready, drain, maint, down, loading, 75%, maxconn:30. 0: none."},
     {"max_queued", KEY_COUNT,  AT(gateway_pool, report.max_queued), "0",  0, 1000000, NULL, NULL, "A server that reports so many waiting is full: requests wait here instead (see `queue`). 0: only max_conns counts."},
     {"interval",   KEY_TIME,   AT(gateway_pool, report.interval),   "100ms", 10 * MS, HOUR, NULL, NULL, "Between two polls of a server."},

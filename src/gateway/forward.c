@@ -197,12 +197,10 @@ bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *wh
         return false;
     struct upstream *was = f->pick.upstream;
     end_try(f, outcome);
-    if (again) {
+    if (again)
         f->ask.tried[f->ask.n_tried++] = was;
-        metric_inc(f->p->retries);
-    } else {
+    else
         fall_back(f);
-    }
     buf_clear(&f->answer);
     try_next(f);
     return true;
@@ -365,6 +363,8 @@ static void try_next(struct forward *f)
     }
     f->wait_until_ns = 0;
     os_mutex_unlock(&p->lock);
+    if (rc == 0 && f->tries)
+        metric_inc(p->retries);
     f->picked = rc == 0;
     if (rc == 0) {
         start_try(f, now);

@@ -48,7 +48,8 @@ struct gateway_live {
     struct arena arena;
     struct gateway_pool o; /* a copy */
     struct gateway_transport *transport;
-    struct os_mutex lock; /* RANK_POOL: the rest of this group */
+    struct gateway_transport *plain; /* of metrics pages on a port of their own; NULL: those are not */
+    struct os_mutex lock;            /* RANK_POOL: the rest of this group */
     struct pool *pool;
     struct retry_budget budget;
     struct waitlist waits; /* forward.waiter: no server has room */

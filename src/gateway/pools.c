@@ -117,6 +117,12 @@ struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o
     }
     if (!rc)
         rc = transport_create(g, &p->o, &p->transport, err);
+    if (!rc && p->o.report.path[0] && p->o.report.port) {
+        struct gateway_pool plain = p->o;
+        plain.protocol = GATEWAY_HTTP1;
+        plain.tls.ca = "";
+        rc = transport_create(g, &plain, &p->plain, err);
+    }
     if (!rc && p->o.geo.file[0]) {
         atomic_store_explicit(&p->geo_stamp, discover__stamp(p->o.geo.file), memory_order_relaxed);
         rc = geo__open(&p->o, &p->geo, err);
@@ -144,6 +150,7 @@ void live_unref(struct gateway_live *p)
     pool_destroy(p->pool);
     geo__close(p->geo);
     transport_unref(p->transport);
+    transport_unref(p->plain);
     arena_release(&p->arena);
     os_mutex_release(&p->lock);
     free(p);

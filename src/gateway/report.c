@@ -2,12 +2,14 @@
  * line is polled on the check thread, so that a server without traffic is known too. Reading is route/report.h's, what follows from it the
  * pool's.
  *
- * A poll keeps its connection to a metrics page; an agent answers each connection with a line and closes it. A poll that fails is counted and
- * says nothing: the load that was reported ages out by itself, and whether a server is there at all is for checks and requests to find. */
+ * A page is asked for as the pool's requests are (TLS, HTTP/2), or plainly where it is on a port of its own, over a connection that is kept; an agent
+ * answers each connection with a line and closes it. A poll that fails is counted and says nothing: the load that was reported ages out by
+ * itself, and whether a server is there at all is for checks and requests to find. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "base/status.h"
 #include "gateway/gateway_priv.h"
 #include "os/file.h"
@@ -21,13 +23,17 @@ struct server_poll {
     struct gateway_live *p;
     struct loop_timer timer; /* next poll, or the end of this one */
     struct loop_task reap;
-    char name[OS_ADDR_TEXT_BYTES];
+    char name[OS_ADDR_TEXT_BYTES];    /* of the server */
+    char address[OS_ADDR_TEXT_BYTES]; /* that is asked */
+    char host[256];
     struct os_addr addr;
     bool agent, running, seen;
     struct buf text; /* what has come of the page or the line */
     /* a page's */
-    struct http_channel channel;
-    struct buf request;
+    struct exchange x;
+    struct arena arena;
+    struct http_header headers[2];
+    struct exchange_request request;
     /* an agent's */
     struct loop_fd watch;
 };
@@ -78,8 +84,8 @@ static void ended(struct server_poll *s, bool answered)
                         : report_read_metrics(buf_str(&s->text), &r, &err);
     s->running = false;
     close_agent(s);
+    exchange_drop(&s->x); /* nothing where it is over */
     if (rc < 0) {
-        http_channel_close(&s->channel);
         metric_inc(s->p->report_failures);
     } else {
         os_mutex_lock(&s->p->lock);
@@ -89,41 +95,82 @@ static void ended(struct server_poll *s, bool answered)
     loop_timer_start(loop, &s->timer, now + s->p->o.report.interval);
 }
 
-static void on_connected(struct http_channel *ch)
+static struct server_poll *of(struct exchange *x)
 {
-    struct server_poll *s = ch->user;
-    http_channel_send(ch, buf_str(&s->request));
+    return CONTAINER_OF(x, struct server_poll, x);
 }
 
-static void on_body(struct http_channel *ch, struct str part)
+static void on_connected(struct exchange *x)
 {
-    struct server_poll *s = ch->user;
+    exchange_send(x, &of(x)->request);
+}
+
+static void on_head(struct exchange *x)
+{
+    (void)x;
+}
+
+static void on_body(struct exchange *x, struct str part)
+{
+    struct server_poll *s = of(x);
     if (s->text.n + part.n > PAGE_BYTES_MAX)
         ended(s, false);
     else
         buf_append_str(&s->text, part);
 }
 
-static void on_done(struct http_channel *ch, int status)
+static void on_done(struct exchange *x)
 {
-    struct server_poll *s = ch->user;
-    ended(s, status == 200 && !s->text.failed);
+    struct server_poll *s = of(x);
+    ended(s, x->status == 200 && !s->text.failed);
 }
 
-static void on_failed(struct http_channel *ch, const struct error *err)
+static void on_failed(struct exchange *x, const struct error *err)
 {
-    struct server_poll *s = ch->user;
     (void)err;
-    if (s->running)
-        ended(s, false);
+    if (of(x)->running)
+        ended(of(x), false);
 }
 
-static void on_agent(struct loop_fd *w, uint32_t events)
+static struct str on_pending(struct exchange *x, bool *last)
+{
+    (void)x;
+    *last = true;
+    return (struct str){0};
+}
+
+static void on_taken(struct exchange *x, size_t n)
+{
+    (void)x, (void)n;
+}
+
+static const struct exchange_events events = {.connected = on_connected,
+                                              .head = on_head,
+                                              .body = on_body,
+                                              .done = on_done,
+                                              .failed = on_failed,
+                                              .pending = on_pending,
+                                              .taken = on_taken};
+
+static void ask_page(struct server_poll *s)
+{
+    struct gateway_live *p = s->p;
+    struct gateway_loop *home = peers_of_loop(p->g, p->g->loop);
+    arena_clear(&s->arena);
+    if (!home || exchange_take(&s->x, home, p->plain ? p->plain : p->transport, str_of(s->address), str_of(s->host)))
+        return; /* no memory: the timer says that it failed */
+    if (s->x.connecting)
+        exchange_connect(&s->x);
+    else
+        exchange_send(&s->x, &s->request);
+}
+
+static void on_agent(struct loop_fd *w, uint32_t what)
 {
     struct server_poll *s = CONTAINER_OF(w, struct server_poll, watch);
     char part[LINE_BYTES_MAX];
     ssize_t n = os_sock_read(w->fd, part, sizeof part);
-    (void)events;
+    (void)what;
     if (n == STATUS_AGAIN)
         return;
     if (n > 0)
@@ -162,15 +209,13 @@ static void on_timer(struct loop_timer *t)
     loop_timer_start(s->p->g->loop, &s->timer, loop_now_ns(s->p->g->loop) + s->p->o.report.timeout);
     if (s->agent)
         ask_agent(s);
-    else if (http_channel_is_open(&s->channel))
-        http_channel_send(&s->channel, buf_str(&s->request));
     else
-        http_channel_connect(&s->channel, &s->addr);
+        ask_page(s);
 }
 
 /* ---- which polls there are ---- */
 
-static void poll_start(struct gateway_live *p, const char *name, bool agent)
+static void poll_start(struct gateway_live *p, const char *name, const char *host, bool agent)
 {
     struct server_poll *s = calloc(1, sizeof *s);
     uint32_t port = agent ? p->o.report.agent_port : p->o.report.port;
@@ -179,23 +224,25 @@ static void poll_start(struct gateway_live *p, const char *name, bool agent)
         free(s); /* tried again at the next round */
         return;
     }
-    memcpy(s->name, name, strlen(name) + 1);
+    snprintf(s->name, sizeof s->name, "%s", name);
+    snprintf(s->host, sizeof s->host, "%s", host);
     if (port)
         os_addr_set_port(&s->addr, (uint16_t)port);
+    os_addr_text(&s->addr, s->address);
     s->p = p;
     s->agent = agent;
     s->seen = true;
     s->watch.fd = -1;
     buf_init(&s->text);
-    buf_init(&s->request);
-    http_channel_init(&s->channel, p->g->loop);
-    s->channel.user = s;
-    s->channel.connected = on_connected;
-    s->channel.body = on_body;
-    s->channel.done = on_done;
-    s->channel.failed = on_failed;
-    buf_printf(&s->request, "GET %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\nAccept: text/plain\r\n\r\n", p->o.report.path,
-               s->name, p->g->via);
+    arena_init(&s->arena, 4096, 1 << 20);
+    s->x = (struct exchange){.events = &events, .arena = &s->arena};
+    s->headers[0] = (struct http_header){STR("User-Agent"), str_of(p->g->via)};
+    s->headers[1] = (struct http_header){STR("Accept"), STR("text/plain")};
+    s->request = (struct exchange_request){.method = STR("GET"),
+                                           .path = str_of(p->o.report.path),
+                                           .authority = host[0] ? str_of(s->host) : str_of(s->address),
+                                           .headers = s->headers,
+                                           .n_headers = COUNT_OF(s->headers)};
     loop_timer_init(&s->timer, on_timer);
     list_push_back(&p->polls, &s->link);
     loop_timer_start(p->g->loop, &s->timer, loop_now_ns(p->g->loop));
@@ -204,8 +251,7 @@ static void poll_start(struct gateway_live *p, const char *name, bool agent)
 static void reap(struct loop_task *t)
 {
     struct server_poll *s = CONTAINER_OF(t, struct server_poll, reap);
-    http_channel_release(&s->channel);
-    buf_release(&s->request);
+    arena_release(&s->arena);
     buf_release(&s->text);
     free(s);
 }
@@ -214,7 +260,7 @@ static void poll_stop(struct server_poll *s)
 {
     s->running = false;
     loop_timer_stop(s->p->g->loop, &s->timer);
-    http_channel_close(&s->channel);
+    exchange_drop(&s->x);
     close_agent(s);
     list_remove(&s->link);
     s->reap.run = reap;
@@ -241,15 +287,20 @@ static bool has_poll(struct gateway_live *p, struct str name, bool agent)
 static void tend(struct gateway_live *p, bool agent)
 {
     struct upstream_view v;
-    char fresh[16][OS_ADDR_TEXT_BYTES]; /* a few a round; the others in the next */
+    struct {
+        char name[OS_ADDR_TEXT_BYTES], host[256];
+    } fresh[16]; /* a few a round; the others in the next */
     size_t n = 0;
     os_mutex_lock(&p->lock);
     for (size_t i = 0; pool_look(p->pool, i, 0, &v); i++)
-        if (!has_poll(p, v.name, agent) && n < sizeof fresh / sizeof fresh[0])
-            snprintf(fresh[n++], sizeof fresh[0], "%.*s", STR_ARG(v.name));
+        if (!has_poll(p, v.name, agent) && n < COUNT_OF(fresh)) {
+            snprintf(fresh[n].name, sizeof fresh[n].name, "%.*s", STR_ARG(v.name));
+            snprintf(fresh[n].host, sizeof fresh[n].host, "%.*s", STR_ARG(upstream_host(v.upstream)));
+            n++;
+        }
     os_mutex_unlock(&p->lock);
     for (size_t i = 0; i < n; i++)
-        poll_start(p, fresh[i], agent);
+        poll_start(p, fresh[i].name, fresh[i].host, agent);
 }
 
 void report__tend(struct gateway_live *p)

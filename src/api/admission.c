@@ -137,7 +137,7 @@ static enum limit_reason reason_of(const struct api_call *call, const struct adm
 }
 
 bool api__admission_may_degrade(struct http_request *r, struct api_call *call, struct admission *m, int status,
-                                const struct error *err)
+                                const struct error *err, struct arena *arena)
 {
     enum limit_reason why = reason_of(call, m, status);
     m->refused = LIMIT_NONE;
@@ -145,9 +145,13 @@ bool api__admission_may_degrade(struct http_request *r, struct api_call *call, s
         return true; /* nor does the one in its place, for whatever reason */
     if (why == LIMIT_NONE)
         return false;
+    struct error *first = ARENA_NEW(arena, struct error);
+    if (!first)
+        return false;
+    *first = *err;
+    m->first = first;
     m->why = why;
     m->status = status;
-    m->first = *err;
     m->retry_after_s = r->retry_after_s;
     return true;
 }

@@ -26,7 +26,7 @@ struct admission {
     /* what is answered if nothing else answers */
     int status;
     uint32_t retry_after_s;
-    struct error first;
+    const struct error *first; /* with `why` */
 };
 
 /* In `arena`; NULL without rules, or without memory. */
@@ -40,9 +40,10 @@ int api__admit(struct http_request *r, struct api_call *call, struct admission *
 /* The attempt at a model is over: how, and what it took (limit_gate_end). An empty ticket is fine. */
 void api__admission_end(struct api *a, struct admission *m, int status, uint64_t latency_ns, uint64_t run_ns, uint64_t size);
 
-/* An attempt failed with `status`: is it one after which another may answer? Remembers the first failure, which is the answer if none does. */
+/* An attempt failed with `status`: is it one after which another may answer? Remembers the first failure, which is the answer if none does,
+ * in `arena`, where the admission is. */
 bool api__admission_may_degrade(struct http_request *r, struct api_call *call, struct admission *m, int status,
-                                const struct error *err);
+                                const struct error *err, struct arena *arena);
 /* Does a rule allow a cached answer of the model that was asked for? At most once. */
 bool api__admission_may_use_cache(struct api *a, struct admission *m);
 /* The next model that may answer, in the order of the rules: of the token face or not, and giving embeddings or not. A reference; NULL: none. */

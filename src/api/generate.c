@@ -200,12 +200,12 @@ static int admit(struct gen_call *c, struct str model, int rc, struct model_vers
         c->admission->model = model_version_model(*v); /* of an adapter: its base */
         rc = api__admit(c->request, c->call, c->admission, *v, 0, err);
     }
-    while (rc < 0 && api__admission_may_degrade(c->request, c->call, c->admission, rc, err)) {
+    while (rc < 0 && api__admission_may_degrade(c->request, c->call, c->admission, rc, err, &c->arena)) {
         if (*v)
             model_version_unref(*v);
         *v = api__admission_next(c->api, c->admission, true, c->embed);
         if (!*v) {
-            *err = c->admission->first;
+            *err = *c->admission->first;
             c->request->retry_after_s = c->admission->retry_after_s;
             return c->admission->status;
         }

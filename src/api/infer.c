@@ -59,7 +59,7 @@ static void fail(struct infer_call *c, int status, const struct error *err)
         if (try_another(c, status, err))
             return;
         if (c->admission->why) { /* what stood in the way first is the answer */
-            first = c->admission->first;
+            first = *c->admission->first;
             status = c->admission->status;
             c->request->retry_after_s = c->admission->retry_after_s;
             err = &first;
@@ -163,7 +163,7 @@ static bool try_another(struct infer_call *c, int status, const struct error *er
     struct api *a = c->call->api;
     end_admission(c, status, false);
     m->model = c->model;
-    if (c->request->gone || !api__admission_may_degrade(c->request, c->call, m, status, err))
+    if (c->request->gone || !api__admission_may_degrade(c->request, c->call, m, status, err, c->given ? c->given : c->arena))
         return false;
     if (c->version && api__admission_may_use_cache(a, m)) {
         again(c, model_version_ref(c->version));

@@ -135,6 +135,6 @@ void breaker_end(struct breaker *b, uint32_t epoch, enum breaker_outcome outcome
         return;
     }
     count(b, error, slow, now_ns);
-    if (too_many(b, now_ns))
+    if ((error || slow) && too_many(b, now_ns))
         open(b, now_ns);
 }

@@ -53,7 +53,7 @@ void breaker_configure(struct breaker *b, const struct breaker_options *o);
 
 /* May a request be tried? *epoch is for breaker_end. False: not before *wait_ns. May change the state to HALF_OPEN. */
 bool breaker_begin(struct breaker *b, uint64_t now_ns, uint32_t *epoch, uint64_t *wait_ns);
-/* How it ended. May change the state. */
+/* How it ended. May change the state; a good answer never opens it. */
 void breaker_end(struct breaker *b, uint32_t epoch, enum breaker_outcome outcome, uint64_t latency_ns, uint64_t now_ns);
 
 /* Sums over the window. */

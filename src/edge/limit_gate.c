@@ -390,7 +390,8 @@ void limit_gate_end(struct limit_gate *g, struct limit_ticket *t, const struct l
         return;
     os_mutex_lock(&s->lock);
     look_before(s, &c);
-    c.counts = breaker_counts(&s->breaker, now_ns);
+    if (r->outcome != BREAKER_OK)
+        c.counts = breaker_counts(&s->breaker, now_ns);
     if (t->limited) {
         if (r->latency_ns)
             limit_sample(&s->limit, r->latency_ns, r->run_ns, r->size, now_ns);

@@ -37,7 +37,9 @@ static void test_error_rate(void **state)
     for (int i = 0; i < 3; i++)
         ask(&b, BREAKER_ERROR, MS, S);
     assert_int_equal(b.state, BREAKER_CLOSED); /* three of three, but four are asked for */
-    ask(&b, BREAKER_OK, MS, S);                /* 3 of 4: the fourth answer opens it, whatever it is */
+    ask(&b, BREAKER_OK, MS, S);
+    assert_int_equal(b.state, BREAKER_CLOSED); /* 3 of 4, but a good answer is no reason to open it */
+    ask(&b, BREAKER_ERROR, MS, S);
     assert_int_equal(b.state, BREAKER_OPEN);
 }
 

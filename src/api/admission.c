@@ -199,8 +199,10 @@ void api__admission_tell(struct http_request *r, struct api *a, struct admission
 {
     if (!m->why)
         return;
-    const struct http_header h = {STR("x-inferd-degraded"), str_of(m->text)};
-    if (in_headers)
+    const char *text =
+        in_headers ? arena_strdup(r->arena, str_of(m->text)) : NULL; /* `m` may be gone before the reply is written */
+    const struct http_header h = {STR("x-inferd-degraded"), str_of(text ? text : m->text)};
+    if (text)
         api__add_headers(r, &h, 1);
     limit_gate_note_degraded(a->o.limits, m->model, m->why, m->from_cache ? NULL : m->fallback, os_monotonic_ns());
 }

@@ -229,7 +229,7 @@ int generate__find(struct gen_call *c, struct str model, struct str version, str
     c->model = c->admission && c->admission->fallback ? str_of(c->admission->fallback) : model;
     bool token = model_version_contract(v)->face == ENGINE_TOKEN, embeds = model_version_contract(v)->embedding_dims > 0;
     if (token && (c->protocol->only_prepare || embeds == c->embed))
-        return generate__guard_body(c, model, err);
+        return generate__guard_body(c, c->model, err);
     if (token)
         rc = error_set(err, STATUS_INVALID,
                        embeds ? "model \"%.*s\" gives embeddings and generates no text: use /v1/embeddings"

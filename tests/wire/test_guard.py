@@ -2,7 +2,6 @@
 copy what they get. One server for all tests; what a policy must do stands in POLICIES beside the tests' texts."""
 import json
 import re
-import time
 
 import grpc
 import numpy
@@ -60,7 +59,7 @@ def server(tmp_path_factory):
         write_fake(root, name, "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n")
     write_fake(root, "text", "input = X BYTES [-1,n]\noutput = Y BYTES [-1,n] copy X\n")
     write_fake(root, "guarded", "tokens = true\npiece_bytes = 2\nchat_template = {{ '<tool_call>' }}\n")
-    write_fake(root, "slow", "tokens = true\npiece_bytes = 1\npiece_us = 50000\n")
+    write_fake(root, "slow", "tokens = true\npiece_bytes = 1\npiece_us = 20000\n")
     write_fake(root, "python", "tokens = true\npiece_bytes = 5\ncontext = 100000\n")
     write_fake(root, "thinker", "tokens = true\npiece_bytes = 3\nchat_template = {{ '<tool_call> <think>' }}\n")
     path = root.parent / "guards.yaml"
@@ -253,10 +252,10 @@ def test_refused_answers(server, client):
 
 
 def test_a_refused_answer_stops_the_model(server, client):
-    began = time.monotonic()  # to its end it would take 20 s
+    # usage is what was generated: of 400 pieces, those up to the match and what was on its way
     chunks = list(client.completions.create(model="slow", prompt="a Bluebird" + "x" * 390, stream=True, max_tokens=1000,
                                             stream_options={"include_usage": True}))
-    assert "".join(c.choices[0].text for c in chunks if c.choices) == "a " and time.monotonic() - began < 10
+    assert "".join(c.choices[0].text for c in chunks if c.choices) == "a "
     assert chunks[-2].choices[0].finish_reason == "content_filter" and chunks[-1].usage.completion_tokens < 100
 
 

@@ -106,9 +106,9 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
     int rc = route_match(r, call->is_grpc ? API_GRPC : l->surface, &call->match, &r->allow, err);
     if (call->is_grpc && rc == STATUS_NOT_FOUND) {
         call->match.id = ROUTE_GRPC_NONE;
-        return error_set(err, STATUS_UNIMPLEMENTED, "there is no method \"%.*s\" here", STR_ARG(r->path));
+        rc = error_set(err, STATUS_UNIMPLEMENTED, "there is no method \"%.*s\" here", STR_ARG(r->path));
     }
-    if (l->api->o.gateway && !call->is_grpc && l->surface == API_HTTP && rc != STATUS_NOMEM) {
+    if (l->api->o.gateway && l->surface == API_HTTP && rc != STATUS_NOMEM) {
         rc = api__proxy_head(l->api, r, call, rc, err);
         if (rc == 0 && (call->target.route || call->undecided))
             return 0;
@@ -129,6 +129,11 @@ static int on_headers(void *ctx, struct http_request *r, struct error *err)
     if (l->api->o.guard)
         rc = api__guard_begin(l->api, r, call, err);
     return rc == 0 && call->is_grpc ? api__grpc_headers(l->api, r, call, err) : rc;
+}
+
+void api__run(struct api *a, struct http_request *r, struct api_call *call)
+{
+    handlers[call->match.id](a, r, call);
 }
 
 static void on_request(void *ctx, struct http_request *r)
@@ -152,7 +157,7 @@ static void on_request(void *ctx, struct http_request *r)
     if (call->preflight)
         api__preflight(l->api, r);
     else if (!api__proxy_body(l->api, r, call))
-        handlers[call->match.id](l->api, r, call);
+        api__run(l->api, r, call);
 }
 
 static const char *on_error(void *ctx, struct http_request *r, int status, const char *text, struct buf *body)

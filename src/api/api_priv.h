@@ -120,6 +120,8 @@ struct api_call {
     struct infer_call *infer;      /* while an inference is under way */
     struct gateway_target target;  /* of a request that another server answers; taken by gateway_forward */
     bool undecided, remote;        /* the body decides; it is with the gateway, and counted in flight */
+    struct proxy_grpc *proxy_grpc; /* proxy_grpc.c; of a gRPC call whose model decides */
+    uint64_t local_limit;          /* of a body that is for us after all */
     int local;                     /* what our own table said of it, */
     struct error local_error;      /* and why not */
     struct model_version *version; /* of an inference that was answered; held until the reply is written */
@@ -171,6 +173,15 @@ uint64_t api__body_limit(const struct http_request *r, enum route_id id);
 int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call, int local, struct error *err) MUST_CHECK;
 /* With the body: true: the request is taken care of. */
 bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *call);
+/* proxy_grpc.c. On the head of a call that may be sent on; `asks`: its model must be known first. */
+int api__proxy_grpc_head(struct http_request *r, struct api_call *call, bool asks, struct error *err) MUST_CHECK;
+/* From on_request: such a call is taken care of. */
+void api__proxy_grpc_run(struct api *a, struct http_request *r, struct api_call *call);
+void api__proxy_grpc_over(struct api_call *call);
+/* False: the model stands in its messages. */
+bool api__proxy_grpc_knows_model(const struct api_call *call);
+/* Call the handler of the call's route, once what it needs is there. */
+void api__run(struct api *a, struct http_request *r, struct api_call *call);
 /* The request is complete. */
 void api__proxy_over(struct api *a, struct api_call *call);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "api/api_priv.h"
+#include "api/guard.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "gateway/gateway.h"
@@ -17,7 +18,8 @@
 
 static bool is_about_us(enum route_id id)
 {
-    return id == ROUTE_LIVE || id == ROUTE_READY;
+    return id == ROUTE_LIVE || id == ROUTE_READY || id == ROUTE_GRPC_LIVE || id == ROUTE_GRPC_READY ||
+           id == ROUTE_GRPC_HEALTH_CHECK || id == ROUTE_GRPC_HEALTH_WATCH || id == ROUTE_GRPC_REFLECTION;
 }
 
 /* Does anybody want to know what the body says? Else it is not looked at, however long it is. */
@@ -32,7 +34,8 @@ int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call
     struct gateway_target target;
     if (local == 0 && is_about_us(call->match.id))
         return 0;
-    enum gateway_where where = gateway_match(a->o.gateway, r, call->match.model, false, &target);
+    enum gateway_where where =
+        gateway_match(a->o.gateway, r, call->match.model, call->is_grpc && api__proxy_grpc_knows_model(call), &target);
     if (where == GATEWAY_LOCAL)
         return local;
     int rc = url_check_path(r->path, err); /* else a route for /a would let /a/../b through, to who resolves it */
@@ -54,11 +57,13 @@ int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call
     call->local = local;
     if (local < 0)
         call->local_error = *err;
+    r->log_model = call->match.model;
+    if (call->is_grpc)
+        return api__proxy_grpc_head(r, call, asks_for_body(call), err);
     if (where == GATEWAY_REMOTE)
         r->body_limit_bytes = target.route->max_body;
     else /* it may be ours after all */
         r->body_limit_bytes = MAX_OF(gateway_max_body(a->o.gateway), local ? 0 : api__body_limit(r, call->match.id));
-    r->log_model = call->match.model;
     if (where == GATEWAY_REMOTE && !asks_for_body(call))
         gateway_stream_body(&call->target, r);
     return 0;
@@ -142,6 +147,10 @@ bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *cal
     struct error err = {0};
     if (!call->target.route && !call->undecided)
         return false;
+    if (call->is_grpc) {
+        api__proxy_grpc_run(a, r, call);
+        return true;
+    }
     struct gateway_hints h = {.model = call->match.model, .own_credentials = call->who != NULL};
     if (call->who)
         h.tenant = str_of(call->who->tenant);
@@ -153,6 +162,8 @@ bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *cal
     if (!rc && call->undecided && gateway_match(a->o.gateway, r, h.model, true, &call->target) != GATEWAY_REMOTE) {
         rc = call->local;
         err = call->local_error;
+        if (!rc && a->o.guard)
+            rc = api__guard_begin(a, r, call, &err);
         if (!rc)
             return false;
     }
@@ -170,6 +181,7 @@ bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *cal
 
 void api__proxy_over(struct api *a, struct api_call *call)
 {
+    api__proxy_grpc_over(call);
     if (call->target.table)
         gateway_forget(&call->target);
     if (call->remote)

@@ -1,11 +1,13 @@
 /* answer.c: an upstream's answer on its way back. One of a known, small length is collected and then given whole, so that until its last byte
  * another server can be asked instead; anything else is streamed: what one read brings is written at once, and a client that doesn't read
  * stops the reading from its upstream, no more. */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/size.h"
 #include "base/status.h"
 #include "gateway/gateway_priv.h"
+#include "wire/grpc_frame.h"
 
 #define COLLECT_BYTES (64u << 10)
 
@@ -55,7 +57,7 @@ void answer__take(struct forward *f, struct str part)
     }
     struct slab *s = slab_create(part.n);
     if (!s) {
-        answer__break(f, "out of memory for this reply");
+        answer__break(f, STATUS_NOMEM, "out of memory for this reply");
         return;
     }
     memcpy(s->data, part.p, part.n);
@@ -104,9 +106,27 @@ void answer__end(struct forward *f)
         http_reply(f->r, f->x.status, type, headers, n, &body, !empty);
 }
 
-void answer__break(struct forward *f, const char *text)
+/* A status in trailers, as if the server had ended the call with it. */
+static void end_call(struct forward *f, int status, const char *text)
+{
+    char code[8];
+    struct buf message;
+    buf_init(&message);
+    snprintf(code, sizeof code, "%d", status_grpc(status));
+    grpc_message_append(&message, str_of(text));
+    const struct http_header trailers[] = {{STR("grpc-status"), str_of(code)}, {STR("grpc-message"), buf_str(&message)}};
+    http_stream_end_trailers(f->r, trailers, message.n ? 2 : 1);
+    buf_release(&message);
+    forward__end(f, status == STATUS_UPSTREAM ? PICK_GATEWAY_FAILURE : PICK_CANCELLED);
+}
+
+void answer__break(struct forward *f, int status, const char *text)
 {
     struct buf event;
+    if (f->hints.grpc) {
+        end_call(f, status, text);
+        return;
+    }
     buf_init(&event);
     if (f->events) {
         buf_append_z(&event, "event: error\ndata: {\"error\":{\"message\":");

@@ -16,10 +16,12 @@
 #include "gateway/gateway_priv.h"
 #include "os/clock.h"
 #include "route/report.h"
+#include "wire/grpc_frame.h"
 
 #define NS_PER_MS         1000000ull
 #define NS_PER_S          1000000000ull
 #define RETRY_AFTER_S     1
+#define GRPC_UNAVAILABLE  "14"
 #define RETRY_AFTER_MAX_S 60
 
 #define HOPELESS 2 /* so many times longer than it may wait: refused at once */
@@ -28,6 +30,8 @@ static void try_next(struct forward *f);
 
 void forward__arm(struct forward *f, uint64_t at_ns)
 {
+    if (f->hints.grpc) /* its deadline is the whole call's */
+        at_ns = MIN_OF(at_ns, f->deadline_ns);
     if (at_ns == UINT64_MAX)
         loop_timer_stop(f->home->loop, &f->timer);
     else
@@ -245,7 +249,10 @@ static void on_timer(struct loop_timer *t)
         fail(f, STATUS_DEADLINE, f->last.text, now >= f->try_until_ns ? PICK_TIMEOUT : PICK_CANCELLED);
         return;
     case FORWARD_STREAMING:
-        answer__break(f, "the server that answered this request fell silent");
+        if (f->hints.grpc && now >= f->deadline_ns)
+            answer__break(f, STATUS_DEADLINE, "the call's deadline passed");
+        else
+            answer__break(f, STATUS_UPSTREAM, "the server that answered this request fell silent");
         return;
     case FORWARD_OVER:
         return;
@@ -428,10 +435,18 @@ static void on_connected(struct exchange *x)
     send_now(of(x));
 }
 
+/* The answer's status in HTTP's terms: a gRPC call that ends with UNAVAILABLE and nothing else is what 503 is there. */
+static int status_of(const struct forward *f)
+{
+    const struct exchange *x = &f->x;
+    struct str said = f->hints.grpc && x->status == 200 ? exchange_header(x, "grpc-status") : (struct str){0};
+    return str_eqz(said, GRPC_UNAVAILABLE) ? 503 : x->status;
+}
+
 static void on_head(struct exchange *x)
 {
     struct forward *f = of(x);
-    int status = x->status;
+    int status = status_of(f);
     const char *why = retry_word(status);
     uint64_t now = loop_now_ns(f->home->loop);
     report__head(f);
@@ -459,7 +474,7 @@ static void on_done(struct exchange *x)
 {
     struct forward *f = of(x);
     answer__end(f);
-    forward__end(f, forward__outcome(x->status));
+    forward__end(f, forward__outcome(status_of(f)));
 }
 
 static void on_failed(struct exchange *x, const struct error *err)
@@ -468,7 +483,7 @@ static void on_failed(struct exchange *x, const struct error *err)
     uint64_t now = loop_update_now(f->home->loop);
     const char *why = f->phase == FORWARD_CONNECTING || x->unsent ? "connect" : "reset";
     if (f->phase == FORWARD_STREAMING) {
-        answer__break(f, "the server that answered this request broke off");
+        answer__break(f, STATUS_UPSTREAM, "the server that answered this request broke off");
         return;
     }
     f->last_status = STATUS_UPSTREAM;
@@ -529,6 +544,17 @@ static uint64_t hash_key(const struct forward *f)
     return hash_bytes(s.p, s.n, 7);
 }
 
+/* A gRPC client's: of the whole call. */
+static uint64_t grpc_deadline_of(const struct http_request *r)
+{
+    struct str timeout = http_header_get(r, "grpc-timeout");
+    uint64_t ns, at;
+    struct error err;
+    if (!timeout.p || grpc_timeout_parse(timeout, &ns, &err) < 0 || __builtin_add_overflow(r->first_byte_ns, ns, &at))
+        return UINT64_MAX;
+    return at;
+}
+
 /* The client's own deadline, from the request's first byte when its end has not come yet. */
 static uint64_t deadline_of(const struct http_request *r)
 {
@@ -585,7 +611,7 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
                           .x.events = &events,
                           .x.arena = r->arena};
     f->p = gateway__pool_of(target->table, target->route->upstream);
-    f->client_deadline_ns = f->deadline_ns = deadline_of(r);
+    f->client_deadline_ns = f->deadline_ns = hints->grpc ? grpc_deadline_of(r) : deadline_of(r);
     if (!r->on_body)
         set_deadline(f, r->received_ns);
     waiter_init(&f->waiter);
@@ -616,6 +642,10 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
 /* Not yet at a server, or before its answer: an error is still possible. */
 static void refuse_body(struct forward *f, int status, const char *text)
 {
+    if (f->phase == FORWARD_STREAMING && f->hints.grpc) {
+        answer__break(f, status, text);
+        return;
+    }
     if (f->phase == FORWARD_STREAMING) {
         http_stream_abort(f->r);
         forward__end(f, PICK_CANCELLED);
@@ -625,7 +655,7 @@ static void refuse_body(struct forward *f, int status, const char *text)
     fail(f, status, text, PICK_CANCELLED);
 }
 
-void forward__piece(struct http_request *r, struct slice piece, bool last)
+void gateway_piece(struct http_request *r, struct slice piece, bool last)
 {
     struct forward *f = r->taker;
     struct error err;
@@ -633,7 +663,7 @@ void forward__piece(struct http_request *r, struct slice piece, bool last)
         http_body_consumed(r, piece.n);
         return;
     }
-    int rc = upload_add(&f->up, r, piece, last, f->target.route->max_body, &err);
+    int rc = upload_add(&f->up, r, piece, last, f->hints.endless ? UINT64_MAX : f->target.route->max_body, &err);
     if (rc) {
         refuse_body(f, rc, err.text);
         return;
@@ -646,6 +676,13 @@ void forward__piece(struct http_request *r, struct slice piece, bool last)
         forward__arm(f, loop_now_ns(f->home->loop) + f->target.route->idle_timeout);
     if (f->phase >= FORWARD_SENT)
         exchange_more(&f->x);
+}
+
+void gateway_cut(struct http_request *r, int status, const char *text)
+{
+    struct forward *f = r->taker;
+    if (f && f->phase != FORWARD_OVER && !r->gone)
+        refuse_body(f, status, text);
 }
 
 /* May a body of this request be passed on as it comes? Not where it is announced within what is kept anyway, nor where there will be none. */
@@ -664,7 +701,7 @@ bool gateway_stream_body(const struct gateway_target *target, struct http_reques
     const struct gateway_live *p = gateway__pool_of(target->table, target->route->upstream);
     if (!is_worth_streaming(p, r))
         return false;
-    r->on_body = forward__piece;
+    r->on_body = gateway_piece;
     r->body_raw = true;
     return true;
 }
@@ -685,6 +722,12 @@ void gateway_forward(struct gateway *g, struct http_request *r, struct gateway_t
         return;
     }
     *target = (struct gateway_target){0};
+    if (hints->grpc && f->p->transport->protocol == GATEWAY_HTTP1) {
+        gateway_forget(&f->target);
+        http_reply_error(r, STATUS_UNAVAILABLE,
+                         "the servers for this call are spoken to in HTTP/1.1: their pool needs protocol: http2", 0);
+        return;
+    }
     http_hold(r);
     r->taker = f;
     r->on_gone = on_gone;

@@ -225,6 +225,11 @@ bool gateway_asks_for_body(const struct gateway_target *target)
     return t->rewrite_model[0] || pool_asks(target->table, t->upstream) || pool_asks(target->table, t->fallback);
 }
 
+bool gateway_rewrites(const struct gateway_target *target)
+{
+    return target->route->rewrite_model[0] != 0;
+}
+
 uint64_t gateway_max_body(struct gateway *g)
 {
     struct gateway_table *t = gateway__table_get(g);

@@ -59,6 +59,12 @@ bool gateway_asks_for_body(const struct gateway_target *target);
 /* From on_headers, for a request whose body nobody here asks for: have it come in pieces (r->on_body) where that is worth it. gateway_forward then is
  * called at once, without the body. False: it is collected. */
 bool gateway_stream_body(const struct gateway_target *target, struct http_request *r);
+/* http_request.on_body of such a request, or what its owner's own on_body calls; from gateway_forward on. */
+void gateway_piece(struct http_request *r, struct slice piece, bool last);
+/* End it: what came in a piece can't be passed on. Answered with the error, or cut off where an answer has begun. */
+void gateway_cut(struct http_request *r, int status, const char *text);
+/* Does the chosen route give models another name? */
+bool gateway_rewrites(const struct gateway_target *target);
 /* The largest body that any route takes; for requests whose route isn't known before the body. */
 uint64_t gateway_max_body(struct gateway *g);
 
@@ -71,6 +77,8 @@ struct gateway_hints {
     struct str prompt;    /* raw bytes of the prompt's value in the body; .n == 0: unknown */
     struct str tenant;    /* whose request it is, for turns in the queue; .n == 0: nobody is known */
     int priority;         /* 1 + enum wait_class of route/waitlist.h; 0: the route's */
+    bool grpc; /* the body comes in pieces (gateway_piece), errors are gRPC's, `endless`: max_body does not bound it */
+    bool endless;
     bool own_credentials; /* Authorization and x-api-key were meant for this server: they are not sent on */
 };
 

@@ -240,8 +240,6 @@ struct forward {
     uint64_t *blocks;  /* [PREFIX_BLOCKS_MAX], in the arena; NULL: nobody asks */
 };
 
-/* A piece of the request's body (http_request.on_body). */
-void forward__piece(struct http_request *r, struct slice piece, bool last);
 /* It is over: count, free, let go. The reply has been given. */
 void forward__end(struct forward *f, enum pick_outcome outcome);
 /* When to be woken next. */
@@ -269,7 +267,7 @@ void answer__begin(struct forward *f);
 void answer__take(struct forward *f, struct str part);
 void answer__end(struct forward *f);
 /* It broke after its beginning was sent: say so in-band where the format has a way, and end. */
-void answer__break(struct forward *f, const char *text);
+void answer__break(struct forward *f, int status, const char *text);
 
 /* ---- headers.c ---- */
 /* The request as it is sent on, into f->request. INVALID names a header that can't be sent. */

@@ -110,6 +110,8 @@ static bool goes_on(const struct forward *f, const struct http_header *h, size_t
         return f->r->body_raw && str_ieqz(h->name, "content-encoding"); /* only a body that was collected was decoded */
     if (f->p->o.report.headers && str_ieqz(h->name, "endpoint-load-metrics-format"))
         return false;
+    if (f->hints.grpc && str_ieqz(h->name, "grpc-timeout"))
+        return false; /* what is left of it is written anew */
     if (f->hints.own_credentials && (str_ieqz(h->name, "authorization") || str_ieqz(h->name, "x-api-key")))
         return false;
     if (named(&t->remove_headers, h->name) || named(&t->set_headers, h->name))
@@ -140,6 +142,19 @@ static void add_made(struct list_of *l, struct str name, char *value)
 
 #define OWN_HEADERS 9
 
+/* A grpc-timeout: at most 8 digits and a unit. */
+static char *timeout_text(struct arena *a, uint64_t ns)
+{
+    static const struct {
+        uint64_t ns;
+        char unit;
+    } units[] = {{1000, 'u'}, {1000000, 'm'}, {1000000000, 'S'}, {60000000000, 'M'}};
+    for (size_t i = 0; i < COUNT_OF(units); i++)
+        if (ns / units[i].ns < 100000000)
+            return arena_printf(a, "%llu%c", (unsigned long long)MAX_OF(ns / units[i].ns, (uint64_t)1), units[i].unit);
+    return arena_printf(a, "99999999H");
+}
+
 static void add_own(struct forward *f, struct list_of *l, struct str host, uint64_t now_ns)
 {
     const struct http_request *r = f->r;
@@ -160,6 +175,10 @@ static void add_own(struct forward *f, struct list_of *l, struct str host, uint6
         add(l, STR("endpoint-load-metrics-format"), STR("text"));
     if (f->deadline_ns == UINT64_MAX)
         return;
+    if (f->hints.grpc) {
+        add_made(l, STR("grpc-timeout"), timeout_text(l->arena, f->deadline_ns > now_ns ? f->deadline_ns - now_ns : 1));
+        return;
+    }
     uint64_t left = f->deadline_ns > now_ns ? MAX_OF((f->deadline_ns - now_ns) / NS_PER_MS, (uint64_t)1) : 1;
     add_made(l, STR("X-Inferd-Timeout-Ms"), arena_printf(l->arena, "%llu", (unsigned long long)left));
 }

@@ -174,6 +174,8 @@ void http_release(struct http_request *r);
 /* on_body only: the handler is done with `n` more of the bytes that it was handed, so that the client may send as many again. Call it
  * from on_body itself or any time later; also after the reply or the client's end, when it does nothing. Loop thread. */
 void http_body_consumed(struct http_request *r, size_t n);
+/* A body that came in pieces is whole after all: `s`, whose reference is taken over, is r->body from now on. Once. */
+void http_body_set(struct http_request *r, struct slab *s);
 /* What the handler keeps beside `body` (of one that came in pieces, or decompressed by itself) is `bytes` now (not: more), counted against the
  * server's max_body_memory until the request ends. STATUS_UNAVAILABLE when that would pass it: answer with it and keep no more. Loop
  * thread, or a thread that works on the request while the loop's doesn't. */

@@ -509,6 +509,14 @@ void http_body_consumed(struct http_request *r, size_t n)
         http__conn_flush_soon(q->conn); /* which reads on */
 }
 
+void http_body_set(struct http_request *r, struct slab *s)
+{
+    struct req *q = http__req_of(r);
+    ASSERT(r->on_body && !q->slab);
+    q->slab = s;
+    r->body = (struct slice){s->data, s->n, s};
+}
+
 int http_body_charge(struct http_request *r, uint64_t bytes, struct error *err)
 {
     struct req *q = http__req_of(r);

@@ -280,15 +280,15 @@ def test_interim_answers_and_trailers(tmp_path):
 def test_silence_is_asked_about(tmp_path):
     """ping_interval: a server that answers PINGs may think as long as it likes; one that is dead is given up."""
     def slow(connection, stream):
-        time.sleep(0.8)
+        time.sleep(1.5)
         reply(b"thought")(connection, stream)
 
-    with H2Upstream(slow) as u, start(tmp_path, u, ping_interval="100ms", retry={"attempts": 1}) as g:
+    with H2Upstream(slow) as u, start(tmp_path, u, ping_interval="500ms", retry={"attempts": 1}) as g:
         assert requests.get(g.url + "/x").text == "thought"
         u.behave = lambda c, s: c.lock.acquire()  # its reader hangs from now on
         begin = time.monotonic()
         assert requests.get(g.url + "/x", timeout=10).status_code == 502
-        assert time.monotonic() - begin < 2
+        assert time.monotonic() - begin < 5
 
 
 def test_checks_speak_http2(tmp_path):

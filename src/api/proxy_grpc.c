@@ -19,7 +19,16 @@
 struct proxy_grpc {
     struct grpc_peek peek;
     struct buf kept;
-    bool decided, collects;
+    struct api_charge charge;
+    struct http_request *request;
+    int spoilt; /* a message can't be looked into, for this reason */
+    struct error why;
+    bool peeks;    /* its messages name a model */
+    bool ready;    /* on_request was called */
+    bool last;     /* all of the call's messages have come */
+    bool asking;   /* its quotas */
+    bool decided;  /* it is with the gateway, or with our own handler */
+    bool collects; /* our own handler wants all of it */
 };
 
 /* Do this method's messages name a model in their first field? */
@@ -74,7 +83,7 @@ static void run_collected(struct api *a, struct http_request *r, struct api_call
     api__run(a, r, call);
 }
 
-static void collect(struct api *a, struct http_request *r, struct api_call *call, bool last)
+static void collect(struct api *a, struct http_request *r, struct api_call *call)
 {
     struct proxy_grpc *p = call->proxy_grpc;
     struct error err;
@@ -82,12 +91,12 @@ static void collect(struct api *a, struct http_request *r, struct api_call *call
         error_set(&err, STATUS_TOO_LARGE, "the call's message is larger than the %llu bytes accepted here",
                   (unsigned long long)r->body_limit_bytes);
         refuse(r, call, STATUS_TOO_LARGE, &err);
-    } else if (last) {
+    } else if (p->last) {
         run_collected(a, r, call);
     }
 }
 
-static void run_here(struct api *a, struct http_request *r, struct api_call *call, bool last)
+static void run_here(struct api *a, struct http_request *r, struct api_call *call)
 {
     struct proxy_grpc *p = call->proxy_grpc;
     struct error err = call->local_error;
@@ -103,58 +112,109 @@ static void run_here(struct api *a, struct http_request *r, struct api_call *cal
     }
     if (r->on_body == api__grpc_stream_body) {
         api__run(a, r, call);
-        r->on_body(r, slice_borrow(p->kept.p, p->kept.n), last);
+        r->on_body(r, slice_borrow(p->kept.p, p->kept.n), p->last);
         buf_release(&p->kept);
         return;
     }
     p->collects = true;
     http_body_consumed(r, p->kept.n);
-    collect(a, r, call, last);
+    collect(a, r, call);
 }
 
 /* ---- pieces ---- */
 
-/* The name is known. */
-static void decide(struct api *a, struct http_request *r, struct api_call *call, bool last)
+/* The quotas have answered. */
+static void settled(struct http_request *r, struct api_call *call, int rc, const struct error *err)
 {
     struct proxy_grpc *p = call->proxy_grpc;
-    struct str model = {p->peek.name, p->peek.name_n};
-    struct error err = {0};
-    int rc = 0;
+    struct error gone;
+    if (rc == 0 && p->spoilt) {
+        rc = p->spoilt;
+        err = &p->why;
+    }
+    if (rc == 0 && r->gone) {
+        rc = error_set(&gone, STATUS_CANCELLED, "the client left");
+        err = &gone;
+    }
     p->decided = true;
-    if (call->undecided && gateway_match(a->o.gateway, r, model, true, &call->target) != GATEWAY_REMOTE) {
-        run_here(a, r, call, last);
-        return;
-    }
-    if (gateway_rewrites(&call->target))
-        rc = error_set(&err, STATUS_UNIMPLEMENTED, "this route gives models another name, which it can't in a gRPC call");
-    if (!rc && model.n)
-        rc = api__authorise_model(a, call, model, &err);
-    if (!rc && call->quota)
-        rc = api__quota_charge(r, call, model, 1, 0, &err);
     if (rc) {
-        refuse(r, call, rc, &err);
+        refuse(r, call, rc, err);
         return;
     }
-    give(a, r, call, model);
-    gateway_piece(r, slice_borrow(p->kept.p, p->kept.n), last);
+    give(call->api, r, call, (struct str){p->peek.name, p->peek.name_n});
+    gateway_piece(r, slice_borrow(p->kept.p, p->kept.n), p->last);
     buf_release(&p->kept);
 }
 
-static void begin(struct http_request *r, struct api_call *call, struct slice piece, bool last)
+static void charged(struct api_charge *charge, int rc, struct error *err)
+{
+    struct proxy_grpc *p = CONTAINER_OF(charge, struct proxy_grpc, charge);
+    p->asking = false;
+    settled(p->request, p->request->user, rc, err);
+}
+
+/* What decides is known. */
+static void decide(struct api *a, struct http_request *r, struct api_call *call)
+{
+    struct proxy_grpc *p = call->proxy_grpc;
+    struct str model = {p->peek.name, p->peek.name_n};
+    struct error err = p->why;
+    int rc = p->spoilt;
+    if (!rc && call->undecided && gateway_match(a->o.gateway, r, model, true, &call->target) != GATEWAY_REMOTE) {
+        p->decided = true;
+        run_here(a, r, call);
+        return;
+    }
+    if (!rc && gateway_rewrites(&call->target))
+        rc = error_set(&err, STATUS_UNIMPLEMENTED, "this route gives models another name, which it can't in a gRPC call");
+    if (!rc && model.n)
+        rc = api__authorise_model(a, call, model, &err);
+    p->charge = (struct api_charge){.resume = charged, .model = model, .rows = 1};
+    if (!rc)
+        rc = api__quota_charge(r, call, &p->charge, &err);
+    p->asking = rc == STATUS_AGAIN;
+    if (!p->asking)
+        settled(r, call, rc, &err);
+}
+
+static void go_on(struct http_request *r, struct api_call *call)
 {
     struct proxy_grpc *p = call->proxy_grpc;
     struct error err;
-    buf_append(&p->kept, piece.p, piece.n);
-    if (p->kept.failed) {
-        error_set(&err, STATUS_NOMEM, "out of memory for this call; try again later");
-        refuse(r, call, STATUS_NOMEM, &err);
-    } else if (p->peek.known || last) {
-        decide(call->api, r, call, last);
+    if (!p->ready || p->asking || p->decided)
+        return;
+    if (!p->peeks || p->peek.known || p->last) {
+        decide(call->api, r, call);
     } else if (p->kept.n >= PEEK_BYTES) {
+        p->decided = true;
         error_set(&err, STATUS_INVALID, "the model's name is not within the first %d bytes of the call", PEEK_BYTES);
         refuse(r, call, STATUS_INVALID, &err);
     }
+}
+
+static void keep(struct http_request *r, struct api_call *call, struct slice piece, bool last)
+{
+    struct proxy_grpc *p = call->proxy_grpc;
+    struct error err;
+    p->last |= last;
+    buf_append(&p->kept, piece.p, piece.n);
+    if (p->kept.failed) {
+        p->decided = true;
+        error_set(&err, STATUS_NOMEM, "out of memory for this call; try again later");
+        refuse(r, call, STATUS_NOMEM, &err);
+        return;
+    }
+    go_on(r, call);
+}
+
+/* A message that can't be looked into: said at once, or when the quotas have answered. */
+static void spoil(struct http_request *r, struct api_call *call, int rc, const struct error *err)
+{
+    struct proxy_grpc *p = call->proxy_grpc;
+    p->spoilt = rc;
+    p->why = *err;
+    p->last = true;
+    go_on(r, call);
 }
 
 static void on_piece(struct http_request *r, struct slice piece, bool last)
@@ -162,21 +222,24 @@ static void on_piece(struct http_request *r, struct slice piece, bool last)
     struct api_call *call = r->user;
     struct proxy_grpc *p = call->proxy_grpc;
     struct error err;
+    if (p->spoilt)
+        return;
     if (p->collects) {
+        p->last |= last;
         buf_append(&p->kept, piece.p, piece.n);
         http_body_consumed(r, piece.n);
-        collect(call->api, r, call, last);
+        collect(call->api, r, call);
         return;
     }
-    int rc = grpc_peek_feed(&p->peek, piece.p, piece.n, &err);
+    int rc = p->peeks ? grpc_peek_feed(&p->peek, piece.p, piece.n, &err) : 0;
     if (rc && p->decided)
         gateway_cut(r, rc, err.text);
     else if (rc)
-        refuse(r, call, rc, &err);
+        spoil(r, call, rc, &err);
     else if (p->decided)
         gateway_piece(r, piece, last);
     else
-        begin(r, call, piece, last);
+        keep(r, call, piece, last);
 }
 
 /* ---- from proxy.c ---- */
@@ -186,13 +249,15 @@ int api__proxy_grpc_head(struct http_request *r, struct api_call *call, bool ask
     call->local_limit = r->body_limit_bytes;
     r->body_limit_bytes = UINT64_MAX; /* the gateway counts */
     r->body_unhurried = true;
-    if (!asks || !names_model(call->match.id)) {
+    if (!asks) {
         r->on_body = gateway_piece;
         return 0;
     }
     call->proxy_grpc = ARENA_NEW(r->arena, struct proxy_grpc);
     if (!call->proxy_grpc)
         return error_set(err, STATUS_NOMEM, "out of memory for this call; try again later");
+    call->proxy_grpc->request = r;
+    call->proxy_grpc->peeks = names_model(call->match.id);
     grpc_peek_init(&call->proxy_grpc->peek);
     buf_init(&call->proxy_grpc->kept);
     r->on_body = on_piece;
@@ -201,14 +266,12 @@ int api__proxy_grpc_head(struct http_request *r, struct api_call *call, bool ask
 
 void api__proxy_grpc_run(struct api *a, struct http_request *r, struct api_call *call)
 {
-    struct error err = {0};
-    if (call->proxy_grpc)
-        return; /* when the name is known */
-    int rc = call->quota ? api__quota_charge(r, call, (struct str){0}, 1, 0, &err) : 0;
-    if (rc)
-        refuse(r, call, rc, &err);
-    else
+    if (!call->proxy_grpc) {
         give(a, r, call, (struct str){0});
+        return;
+    }
+    call->proxy_grpc->ready = true;
+    go_on(r, call);
 }
 
 void api__proxy_grpc_over(struct api_call *call)

@@ -201,6 +201,13 @@ static void take_line(struct page *g, struct str line, struct upstream_report *o
     double v;
     if (!cut_sample(line, &name, &labels, &v))
         return;
+    if (str_eqz(name, "inferd_llm_adapter_loaded")) { /* one a line; our page has no vllm:lora_requests_info */
+        struct str adapter = label(labels, "adapter");
+        out->has_adapters = true;
+        if (v > 0 && adapter.n && out->n_adapters < REPORT_ADAPTERS_MAX)
+            out->adapters[out->n_adapters++] = report_adapter(adapter);
+        return;
+    }
     if (str_eqz(name, "vllm:lora_requests_info")) {
         take_adapters(g, labels, v, out);
         return;

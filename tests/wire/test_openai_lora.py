@@ -59,6 +59,7 @@ def test_adapters(server, client):
         got = list(pool.map(lambda m: (m, answer(client, m)), ["llama", "tuned"] * 12))
     assert all(a == (base if m == "llama" else tuned) for m, a in got)
     r = client.completions.create(model="tuned", **PROMPT)
+    assert server.metric("inferd_llm_adapter_loaded", model="llama", adapter="tuned") == 1
     assert r.model == "tuned"
     assert unload(server, "tuned").status_code == 200 and unload(server, "folder").status_code == 200
     with pytest.raises(openai.NotFoundError):

@@ -57,6 +57,23 @@ static void put_finished(struct buf *out, const char *labels, const struct llm_s
     buf_printf(out, "inferd_llm_requests_finished_total{%s,reason=\"failed\"} %llu\n", labels, (unsigned long long)s->failed);
 }
 
+/* Which adapters are loaded, for balancers that send requests where theirs is. m->lock held: names may go. */
+static void put_adapters(struct buf *out, const struct engine_model *m)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < m->adapters.max_n; i++) {
+        const struct lora_adapter *a = m->adapters.v[i];
+        if (!a || !a->loaded)
+            continue;
+        if (!any)
+            buf_append_z(out, "# TYPE inferd_llm_adapter_loaded gauge\n");
+        any = true;
+        buf_printf(out, "inferd_llm_adapter_loaded{%s,adapter=", m->labels);
+        buf_append_json_str(out, str_of(a->name)); /* the same escapes as a label's: names have no control characters */
+        buf_append_z(out, "} 1\n");
+    }
+}
+
 void llm_metrics(const struct engine_model *model, struct buf *out)
 {
     struct engine_model *m = (struct engine_model *)model; /* the lock is the only thing written */
@@ -65,6 +82,7 @@ void llm_metrics(const struct engine_model *model, struct buf *out)
     uint64_t adapter_bytes = m->adapters.bytes;
     uint32_t adapters, draining;
     lora_set_count(&m->adapters, &adapters, &draining);
+    put_adapters(out, m);
     os_mutex_unlock(&m->lock);
     const char *name = m->labels;
     put(out, name, "gauge", "requests_running", s.step.running);

@@ -68,12 +68,14 @@ static void pages(void **state)
     assert_true(r.adapters[0] == report_adapter(STR("sql")) && r.adapters[1] == report_adapter(STR("tone")));
     /* our own, once under each name: not twice as many */
     static const char ours[] =
+        "inferd_llm_adapter_loaded{model=\"l\",adapter=\"tuned\"} 1\ninferd_llm_adapter_loaded{model=\"l\",adapter=\"sql\"} 1\n"
         "inferd_queue_rows{model=\"m\",version=\"1\"} 5\n"
         "inferd_llm_requests_waiting{model=\"l\"} 2\n"
         "inferd_llm_kv_blocks{model=\"l\"} 200\ninferd_llm_kv_blocks_used{model=\"l\"} 50\n"
         "vllm:num_requests_waiting{model_name=\"l\"} 2\nvllm:kv_cache_usage_perc{model_name=\"l\"} 0.25\n";
     assert_int_equal(report_read_metrics(str_of(ours), &r, &err), 0);
-    assert_true(r.queued == 7 && !r.has_adapters);
+    assert_true(r.queued == 7 && r.n_adapters == 2);
+    assert_true(r.adapters[0] == report_adapter(STR("tuned")) && r.adapters[1] == report_adapter(STR("sql")));
     assert_float_equal(r.kv_use, 0.25, 1e-9);
     assert_int_equal(report_read_metrics(STR("sglang:num_queue_reqs 6\nsglang:token_usage 0.5"), &r, &err), 0);
     assert_true(r.queued == 6);

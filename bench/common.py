@@ -130,13 +130,13 @@ def wrk(port, script, connections=32, seconds=4, core=CLIENT_CORE, scheme="http"
     """One run of wrk; {'rps', 'p50_us', 'p99_us', 'mean_us', 'errors'}."""
     out = subprocess.run(pinned(core, ["wrk", "-t1", f"-c{connections}", f"-d{seconds}", "--latency", "-s", script,
                                        f"{scheme}://127.0.0.1:{port}/"]), capture_output=True, text=True, check=True).stdout
-    unit = {"us": 1.0, "ms": 1e3, "s": 1e6}
+    unit = {"us": 1.0, "ms": 1e3, "s": 1e6, "m": 60e6}
 
     def percentile(p):
-        m = re.search(rf"^\s+{p}%\s+([\d.]+)(us|ms|s)$", out, re.M)
+        m = re.search(rf"^\s+{p}%\s+([\d.]+)(us|ms|s|m)$", out, re.M)
         return float(m[1]) * unit[m[2]]
 
-    mean = re.search(r"^\s+Latency\s+([\d.]+)(us|ms|s)\s", out, re.M)
+    mean = re.search(r"^\s+Latency\s+([\d.]+)(us|ms|s|m)\s", out, re.M)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", out)
     sock = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", out)
     return {"rps": float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1]), "p50_us": percentile(50), "p99_us": percentile(99),

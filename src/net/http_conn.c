@@ -226,11 +226,29 @@ void http__conn_drain(struct conn *c)
 
 /* --- input to requests --- */
 
+static bool begin_request(struct conn *c)
+{
+    c->cur = http__req_begin(c);
+    if (!c->cur) {
+        http__conn_close(c);
+        return false;
+    }
+    list_remove(&c->idle_node);
+    http1_init_request(&c->parser, &c->cur->arena, &c->w->wire_limits);
+    return true;
+}
+
 /* Answer the request that is being read with an error, and read no more. */
 static void refuse(struct conn *c, int status, const char *text)
 {
     struct req *q = c->cur;
-    if (q->state != REQ_READING) { /* its handler is at it already: the client sees that the reply is cut off, or none */
+    if (q->state == REQ_WAITING && q->pub.on_body) {
+        /* its handler is at it already, with the body's beginning, and hears that the client has left; what is wrong is answered in its place */
+        http__req_gone(q);
+        if (c->state != CONN_OPEN || !begin_request(c))
+            return;
+        q = c->cur;
+    } else if (q->state != REQ_READING) { /* the client sees that the reply is cut off */
         http__conn_close(c);
         return;
     }
@@ -297,18 +315,6 @@ static void message_read(struct conn *c)
         http__req_run(q);
 }
 
-static bool begin_request(struct conn *c)
-{
-    c->cur = http__req_begin(c);
-    if (!c->cur) {
-        http__conn_close(c);
-        return false;
-    }
-    list_remove(&c->idle_node);
-    http1_init_request(&c->parser, &c->cur->arena, &c->w->wire_limits);
-    return true;
-}
-
 static void body_read(struct conn *c, struct str part)
 {
     struct error err = {0};
@@ -326,7 +332,9 @@ static void body_read(struct conn *c, struct str part)
         return;
     }
     http__limit(c->w, LIMIT_BODY);
-    refuse(c, 413, NULL);
+    error_set(&err, STATUS_TOO_LARGE, "the body is larger than the %llu bytes accepted here",
+              (unsigned long long)q->pub.body_limit_bytes);
+    refuse(c, 413, err.text);
 }
 
 /* Parse until the input is used up, the pipeline is full, or no more is wanted. Returns the bytes used. */

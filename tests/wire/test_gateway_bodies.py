@@ -295,7 +295,8 @@ def test_a_slow_client_is_not_the_servers_fault(tmp_path):
 
 
 def test_broken_off_bodies(tmp_path):
-    """A client that leaves, or sends nonsense, in the middle of its body: the server sees a cut connection, never a whole request."""
+    """A client that leaves, or sends nonsense, in the middle of its body: the server sees a cut connection, never a whole request; nonsense
+    is answered with what is wrong, and the end."""
     whole = []
 
     def behave(u, connection, rest):
@@ -308,6 +309,8 @@ def test_broken_off_bodies(tmp_path):
             wait_for(lambda: len(u.heads) == 1 + (end != b""))
             s.sendall(end)
             if end:
+                said = until(s, b"}")
+                assert said.startswith(b"HTTP/1.1 400 ") and b"the chunked body is malformed" in said, said
                 assert s.recv(100) == b""
             s.close()
             assert u.ended.acquire(timeout=5)

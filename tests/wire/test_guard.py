@@ -42,6 +42,10 @@ inputs:
   match: {model: learned}
   max_body: 64MiB
   reference: {input: X, false_positive_rate: 0.05, record_rows: 200, mode: refuse, methods: [robust_z, mahalanobis]}
+- name: pictures
+  match: {model: pictures}
+  tensors: [{image: {layout: chw}}]
+  reference: {file: PICTURES, false_positive_rate: 0.01, mode: refuse, methods: [total_variation]}
 outputs:
 - name: pii
   match: {model: "guarded,thinker,text,slow"}
@@ -51,9 +55,17 @@ outputs:
 """
 
 
+def smooth_pictures(rng, n):
+    """Slopes in two directions, three channels of 8 x 8."""
+    y, x = numpy.mgrid[0:8, 0:8] / 8
+    a = rng.uniform(0.2, 1, (3, n, 3, 1, 1))
+    return (a[0] * x + a[1] * y + a[2]).astype(numpy.float32)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
+    write_fake(root, "pictures", "input = X FP32 [-1,3,8,8]\noutput = Y FP32 [-1,3,8,8] copy X\n")
     write_fake(root, "images", "input = X FP32 [-1,3,h,w]\noutput = Y FP32 [-1,3,h,w] copy X\n")
     for name in ("numbers", "learned"):
         write_fake(root, name, "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n")
@@ -63,9 +75,11 @@ def server(tmp_path_factory):
     write_fake(root, "python", "tokens = true\npiece_bytes = 5\ncontext = 100000\n")
     write_fake(root, "thinker", "tokens = true\npiece_bytes = 3\nchat_template = {{ '<tool_call> <think>' }}\n")
     path = root.parent / "guards.yaml"
-    path.write_text(POLICIES)
+    numpy.save(root.parent / "pictures.npy", smooth_pictures(numpy.random.default_rng(1), 400))
+    text = POLICIES.replace("PICTURES", str(root.parent / "pictures.npy"))
+    path.write_text(text)
     with Server(root, args=[f"--guard.file={path}"]) as s:
-        s.policies = path
+        s.policies, s.policies_text = path, text
         yield s
 
 
@@ -305,6 +319,37 @@ def test_batch_outputs(server):
     assert before >= 1 and server.metric("inferd_policy_matches_total", policy="watch", rule="seen", action="log") == before + 2
 
 
+def test_pictures_from_a_file(server):
+    rng = numpy.random.default_rng(2)
+    good = smooth_pictures(rng, 200)
+    refused = sum(server.infer("pictures", tensor("X", "FP32", p[None])).status_code == 400 for p in good)
+    assert refused <= 10  # 1 % of 200, and luck
+    noisy = good[:20] + rng.choice([-0.15, 0.15], (20, 3, 8, 8)).astype(numpy.float32)  # each value stays a usual one
+    for p in noisy:
+        r = server.infer("pictures", tensor("X", "FP32", p[None]))
+        assert r.status_code == 400 and "total_variation" in error_of(r)
+
+
+def test_a_saved_reference_is_read_again(server):
+    admin = server.admin_url + "/admin/guard"
+    before = next(x for x in requests.get(admin).json()["references"] if x["policy"] == "known")
+    saved = f"{server.scratch.name}/guard/known.npy"
+    try:
+        server.policies.write_text(server.policies_text.replace("reference: {input: X,", f"reference: {{input: X, file: {saved},"))
+        assert requests.post(server.admin_url + "/admin/reload").status_code == 200
+        again = next(x for x in requests.get(admin).json()["references"] if x["policy"] == "known")
+        assert before["rows"] == 200 and (again["rows"], again["thresholds"]) == (200, before["thresholds"])
+        with open(saved, "r+b") as f:
+            f.truncate(500)
+        server.policies.write_text(server.policies_text.replace("reference: {input: X, false_positive_rate: 0.05",
+                                                                f"reference: {{input: X, file: {saved}, false_positive_rate: 0.1"))
+        r = requests.post(server.admin_url + "/admin/reload")
+        assert r.status_code == 400 and "known.npy" in error_of(r), r.text
+    finally:
+        server.policies.write_text(server.policies_text)
+        assert requests.post(server.admin_url + "/admin/reload").status_code == 200
+
+
 def test_reload(server):
     try:
         server.policies.write_text("inputs: [{name: x, match: {model: learned}, reference: {methods: guess}}]")
@@ -315,6 +360,6 @@ def test_reload(server):
         assert requests.post(server.admin_url + "/admin/reload").status_code == 200
         assert server.infer("text", text_body("x" * 61)).status_code == 200
     finally:
-        server.policies.write_text(POLICIES)
+        server.policies.write_text(server.policies_text)
         assert requests.post(server.admin_url + "/admin/reload").status_code == 200
     assert requests.get(server.admin_url + "/admin/guard").json()["references"][0]["policy"] == "known"

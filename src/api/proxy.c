@@ -125,8 +125,8 @@ static void charged(struct api_charge *charge, int rc, struct error *err)
     go_on(p->request, &p->hints, rc, err);
 }
 
-/* What the server behind will take, by the request's own words: that is also what is settled, since nobody tells what it really took. AGAIN:
- * `charged` goes on. */
+/* What the server behind will take, by the request's own words: reserved, and settled unless the answer says what it took. AGAIN: `charged` goes
+ * on. */
 static int charge(struct http_request *r, struct api_call *call, const struct gateway_hints *h, struct error *err)
 {
     if (!call->quota)
@@ -137,6 +137,7 @@ static int charge(struct http_request *r, struct api_call *call, const struct ga
     call->quota->tokens = h->tokens;
     p->request = r;
     p->hints = *h;
+    p->hints.used = &call->quota->tokens;
     p->charge = (struct api_charge){.resume = charged, .model = h->model, .rows = 1, .tokens = h->tokens};
     return api__quota_charge(r, call, &p->charge, err);
 }
@@ -174,6 +175,7 @@ bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *cal
         rc = api__authorise_model(a, call, h.model, &err);
     if (!rc)
         rc = charge(r, call, &h, &err);
+    h.used = call->quota ? &call->quota->tokens : NULL;
     if (rc != STATUS_AGAIN)
         go_on(r, &h, rc, &err);
     return true;

@@ -27,8 +27,32 @@ static bool has_events(const char *content_type)
     return content_type && str_ieqz((struct str){content_type, MIN_OF(strlen(content_type), sizeof sse - 1)}, sse);
 }
 
+/* Look for the tokens that the answer took, where somebody pays for them and it can be read. */
+static void look_for_usage(struct forward *f)
+{
+    struct str type = exchange_header(&f->x, "content-type"), coding = exchange_header(&f->x, "content-encoding");
+    bool json = str_starts(type, STR("application/json")), sse = str_starts(type, STR("text/event-stream"));
+    f->usage = f->hints.used && f->x.status / 100 == 2 && (json || sse) && !coding.n ? ARENA_NEW(f->r->arena, struct usage_peek)
+                                                                                     : NULL;
+    if (f->usage)
+        usage_peek_init(f->usage, sse);
+}
+
+/* What is settled is what the answer said last. */
+static void tell_usage(struct forward *f)
+{
+    if (f->phase != FORWARD_STREAMING) { /* collected: by the first try or by a hedge */
+        look_for_usage(f);
+        if (f->usage)
+            usage_peek_feed(f->usage, f->answer.p, f->answer.n);
+    }
+    if (f->usage && f->usage->known)
+        *f->hints.used = f->usage->tokens;
+}
+
 void answer__begin(struct forward *f)
 {
+    look_for_usage(f);
     const struct exchange *x = &f->x;
     bool small = x->answer_body == HTTP1_NO_BODY || (x->answer_body == HTTP1_LENGTH && x->content_length <= COLLECT_BYTES);
     if (small || f->r->method == HTTP_HEAD) {
@@ -51,6 +75,8 @@ void answer__begin(struct forward *f)
 
 void answer__take(struct forward *f, struct str part)
 {
+    if (f->usage && f->phase == FORWARD_STREAMING)
+        usage_peek_feed(f->usage, part.p, part.n);
     if (f->phase == FORWARD_BUFFERING) {
         buf_append_str(&f->answer, part);
         return;
@@ -84,6 +110,7 @@ static void end_stream(struct forward *f)
 
 void answer__end(struct forward *f)
 {
+    tell_usage(f);
     if (f->phase == FORWARD_STREAMING) {
         end_stream(f);
         return;

@@ -77,6 +77,9 @@ struct gateway_hints {
     struct str prompt;    /* raw bytes of the prompt's value in the body; .n == 0: unknown */
     struct str tenant;    /* whose request it is, for turns in the queue; .n == 0: nobody is known */
     int priority;         /* 1 + enum wait_class of route/waitlist.h; 0: the route's */
+    uint64_t *
+        used; /* set to the tokens that the answer says it took, where it says so, before the reply is complete; in the request's arena;
+                       NULL: nobody asks */
     bool grpc; /* the body comes in pieces (gateway_piece), errors are gRPC's, `endless`: max_body does not bound it */
     bool endless;
     bool own_credentials; /* Authorization and x-api-key were meant for this server: they are not sent on */

@@ -34,6 +34,7 @@
 #include "route/pool.h"
 #include "route/prefix.h"
 #include "route/retry.h"
+#include "wire/usage_peek.h"
 #include "route/waitlist.h"
 
 #define GATEWAY_ZONES    31
@@ -233,11 +234,12 @@ struct forward {
     bool evicted;                /* p->lock: somebody more important took its place; its task is on the way */
     uint64_t waits_since_ns;
     struct loop_task task;
-    bool posted;       /* p->lock: taken off the queue, the task is on its way */
-    struct buf answer; /* FORWARD_BUFFERING */
-    struct error last; /* why the latest try failed */
-    int last_status;   /* STATUS_UPSTREAM, STATUS_DEADLINE ... */
-    uint64_t *blocks;  /* [PREFIX_BLOCKS_MAX], in the arena; NULL: nobody asks */
+    bool posted;              /* p->lock: taken off the queue, the task is on its way */
+    struct buf answer;        /* FORWARD_BUFFERING */
+    struct usage_peek *usage; /* of an answer that may tell how many tokens it took */
+    struct error last;        /* why the latest try failed */
+    int last_status;          /* STATUS_UPSTREAM, STATUS_DEADLINE ... */
+    uint64_t *blocks;         /* [PREFIX_BLOCKS_MAX], in the arena; NULL: nobody asks */
 };
 
 /* It is over: count, free, let go. The reply has been given. */

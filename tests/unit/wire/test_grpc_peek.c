@@ -11,10 +11,16 @@
 #include "wire/grpc_peek.h"
 
 #define BYTES(literal) literal, sizeof literal - 1
-#define ECHO           "\x0a\x04"      "echo"
-#define OTHER          "\x12\x03"      "abc" /* field 2, text */ "\x18\x96\x01" /* field 3, 150 */ "\x25" "abcd" /* field 4, fixed32 */ "\x29" "abcdefgh"
-#define OTHER_N        5 + 3 + 5 + 9
-#define MSG(n)         "\0\0\0\0" n
+#define ECHO                                                                                                                   \
+    "\x0a\x04"                                                                                                                 \
+    "echo"
+#define OTHER                                                                                                                  \
+    "\x12\x03"                                                                                                                 \
+    "abc" /* field 2, text */ "\x18\x96\x01" /* field 3, 150 */ "\x25"                                                         \
+    "abcd" /* field 4, fixed32 */ "\x29"                                                                                       \
+    "abcdefgh"
+#define OTHER_N 5 + 3 + 5 + 9
+#define MSG(n)  "\0\0\0\0" n
 
 static const struct {
     const char *data;
@@ -29,13 +35,21 @@ static const struct {
     {BYTES(MSG("\0")), "", 0, NULL},
     {BYTES(MSG("\x02") "\x0a\0"), "", 0, NULL},
     {BYTES(MSG("\x16") OTHER), "", 0, NULL},
-    {BYTES(MSG("\x06") "\x0a\x04" "ech"), NULL, 0, NULL},
+    {BYTES(MSG("\x06") "\x0a\x04"
+                       "ech"),
+     NULL, 0, NULL},
     {BYTES("\0\0\0"), NULL, 0, NULL},
     {BYTES(MSG("\x0c") ECHO ECHO), "echo", STATUS_INVALID, "names its model twice"},
-    {BYTES(MSG("\x06") ECHO MSG("\x06") "\x0a\x04" "echt"), "echo", STATUS_INVALID, "another model than the first one did, \"echo\""},
-    {BYTES(MSG("\x06") ECHO MSG("\x05") "\x0a\x03" "ech"), "echo", STATUS_INVALID, "another model than the first one did"},
+    {BYTES(MSG("\x06") ECHO MSG("\x06") "\x0a\x04"
+                                        "echt"),
+     "echo", STATUS_INVALID, "another model than the first one did, \"echo\""},
+    {BYTES(MSG("\x06") ECHO MSG("\x05") "\x0a\x03"
+                                        "ech"),
+     "echo", STATUS_INVALID, "another model than the first one did"},
     {BYTES(MSG("\x06") ECHO MSG("\0")), "echo", STATUS_INVALID, "names no model"},
-    {BYTES(MSG("\x05") "\x0a\x04" "ech"), NULL, STATUS_INVALID, "a field is longer than the message"},
+    {BYTES(MSG("\x05") "\x0a\x04"
+                       "ech"),
+     NULL, STATUS_INVALID, "a field is longer than the message"},
     {BYTES(MSG("\x01") "\x0a"), NULL, STATUS_INVALID, "a field is longer than the message"},
     {BYTES(MSG("\x02") "\x0b\x01"), NULL, STATUS_INVALID, "wire type 3"},
     {BYTES("\1\0\0\0\x06" ECHO), NULL, STATUS_UNIMPLEMENTED, "send it uncompressed"},

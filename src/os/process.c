@@ -122,9 +122,13 @@ void os_memory_tune(void)
     mallopt(M_TRIM_THRESHOLD, 16 << 20);
 }
 
+/* Under the address sanitizer nothing is allocated there, and the first to trim would set glibc's arenas up, which two threads can't do at
+ * once. */
 void os_memory_trim(void)
 {
+#ifndef __SANITIZE_ADDRESS__
     malloc_trim(0);
+#endif
 }
 
 bool os_process_hide(void)

@@ -97,6 +97,8 @@ with tempfile.TemporaryDirectory() as folder:
     plain_script = wrk_script("/v2/models/trivial/infer", body, headers)
     quotas = pathlib.Path(folder) / "quotas.yaml"
     quotas.write_text(POLICIES)
+    rules = pathlib.Path(folder) / "overload.yaml"
+    rules.write_text("rules: [{class: core, match: {class: gold}}]\nmodels: [{match: '*'}]\n")
     guards, reference = pathlib.Path(folder) / "guards.yaml", pathlib.Path(folder) / "reference.npy"
     write_npy(reference, 2000, 16)
     guards.write_text(GUARDS.replace("REFERENCE", str(reference)))

@@ -51,7 +51,7 @@ static int check_issuer(const char *keys, struct error *err)
     return rc < 0 ? error_prefix(err, "jwt.keys") : 0;
 }
 
-static int check_quotas(const char *path, struct error *err)
+static int check_quotas(const char *path, bool shares, struct error *err)
 {
     struct quota_policy *p;
     struct arena arena;
@@ -61,6 +61,9 @@ static int check_quotas(const char *path, struct error *err)
     int rc = read_text(path, POLICY_BYTES, &text, err);
     if (rc == 0)
         rc = quota_policies_parse(buf_str(&text), path, &arena, &p, &n, err);
+    for (size_t i = 0; rc == 0 && !shares && i < n; i++)
+        if (p[i].said > 0)
+            rc = error_set(err, STATUS_INVALID, "the policy \"%s\" is to be shared, but redis.url is not set", p[i].name);
     buf_release(&text);
     arena_release(&arena);
     return rc < 0 ? error_prefix(err, "quota.file") : 0;
@@ -152,7 +155,7 @@ int cli_edge_check(const struct config *c, struct logger *log, struct error *err
     if (rc == 0 && c->redis.url[0])
         rc = check_redis(c->redis.url, err);
     if (rc == 0 && c->quota.file[0])
-        rc = check_quotas(c->quota.file, err);
+        rc = check_quotas(c->quota.file, c->redis.url[0] != 0, err);
     if (rc == 0 && c->guard.file[0])
         rc = check_guard(c->guard.file, err);
     if (rc == 0 && c->overload.file[0])

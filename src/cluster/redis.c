@@ -410,6 +410,8 @@ struct loop *redis_loop(struct redis *r)
 
 void redis_reset(struct redis *r, const char *reason)
 {
+    if (r->state != REDIS_UP)
+        return; /* it is gone already */
     r->reset = reason;
     redis__flush_later(r);
 }

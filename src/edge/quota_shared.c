@@ -568,7 +568,9 @@ static void on_hello(struct redis_call *c, int status, const struct redisReply *
     s->control_busy = false;
     if (status != 0 || !redis_reply_i64(reply, 0, &code) || code < 0 || !redis_reply_i64(reply, 1, &known) ||
         !redis_reply_i64(reply, 2, &servers)) {
-        redis_reset(s->o.redis, "it does not run the script of shared quotas");
+        redis_reset(s->o.redis, status == STATUS_DEADLINE || status == STATUS_UNAVAILABLE
+                                    ? "it does not answer within redis.deadline"
+                                    : "it does not run the script of shared quotas");
         return;
     }
     os_mutex_lock(s->o.lock);

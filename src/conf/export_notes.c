@@ -52,7 +52,8 @@ static void note_servers(struct export_plan *p, const struct export_pool *pool)
     const struct row rows[] = {
         {o->servers_file[0] || o->servers_port[0], NOBODY,
          "servers_file: the front knows the servers that this file names, no others"},
-        {s.zone || o->zone_header[0], NOBODY, "zone, zone_header: all servers are one zone to the front"},
+        {s.zone || o->zone_header[0] || o->geo.file[0], NOBODY,
+         "zone, zone_header, geo: all servers are one zone to the front"},
         {s.max_conns, NGINX | HAPROXY, "max_conns: Envoy bounds requests to a cluster, not to a server"},
         {s.max_conns, ENVOY | HAPROXY, "max_conns: requests past it don't wait in nginx, they get 502"},
         {s.max_fails && !o->check.path[0], NGINX,

@@ -30,6 +30,7 @@
 struct admission; /* admission_priv.h */
 struct gen_call;
 struct gen_guard;
+struct guard_who;
 struct gen_prompt;
 
 /* One engine event on its way to the I/O thread: a single allocation, but for the final ones (gen_prompt.last). */
@@ -126,6 +127,8 @@ struct gen_call {
     const char *code;
     const char *grammar_param; /* the field that the grammar came from */
     uint64_t flagged;          /* by input policies, a bit each */
+    bool bad_input;            /* one of them refused it */
+    struct guard_who *who;     /* whom policies are looked up for; in the arena, NULL: nothing is guarded, or not known yet */
     struct gen_guard *guard;   /* guard_generate.c: output policies; NULL: none */
 
     /* the outcome of preparing, read by the I/O thread once `prepared` */

@@ -32,7 +32,7 @@ struct gen_guard {
 static int refused(struct gen_call *c, int rc, const char *param)
 {
     if (rc < 0 && rc != STATUS_NOMEM)
-        c->call->verdict = EDGE_BAD_INPUT;
+        c->bad_input = true;
     return generate__fault(c, rc, param, NULL);
 }
 
@@ -59,15 +59,18 @@ int generate__guard_body(struct gen_call *c, struct str asked, struct error *err
     const struct http_request *r = c->request;
     if (!g)
         return 0;
-    bool early = g->who.model.n != 0; /* it was in the path, and the head was looked at */
-    g->who.model = model_version_model(c->version);
-    g->who.asked = asked;
-    g->known = false;
-    int rc = early ? 0 : check_type(c, &g->who, err);
+    c->who = ARENA_NEW(&c->arena, struct guard_who);
+    if (!c->who)
+        return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
+    *c->who = g->who;
+    c->who->model = model_version_model(c->version);
+    c->who->asked = asked;
+    /* where the model is in the path the head was looked at; gRPC has a content type of its own */
+    int rc = g->known || c->call->is_grpc ? 0 : check_type(c, c->who, err);
     if (rc == 0)
-        rc = api__guard_body(c->call, &g->who, r->body.n, r->request_id.p, &c->flagged, err);
-    if (rc == 0)
-        rc = api__guard_depth(c->call, &g->who, (struct str){(const char *)r->body.p, r->body.n}, r->request_id.p, &c->flagged,
+        rc = api__guard_body(c->call, c->who, r->body.n, r->request_id.p, &c->flagged, err);
+    if (rc == 0 && !c->call->is_grpc)
+        rc = api__guard_depth(c->call, c->who, (struct str){(const char *)r->body.p, r->body.n}, r->request_id.p, &c->flagged,
                               err);
     return refused(c, rc, NULL);
 }
@@ -90,21 +93,23 @@ int generate__guard_text(struct gen_call *c, struct str text, const char *field,
     struct api_guard *g = c->call->guard;
     char name[80];
     int rc = 0;
-    if (!g)
+    if (!g || !c->who)
         return 0;
     field = field ? field : "text";
     if (index == SIZE_MAX)
         snprintf(name, sizeof name, "%s", field);
     else
         snprintf(name, sizeof name, "%s[%zu]", field, index);
+    if (c->call->is_grpc) /* of a stream's message, the text is what there is to measure */
+        rc = api__guard_body(c->call, c->who, text.n, c->request->request_id.p, &c->flagged, err);
     for (size_t i = 0; rc == 0 && i < g->set->n_inputs; i++) {
         const struct guard_input *p = &g->set->inputs[i];
         enum guard_check check = GUARD_TEXT;
-        if (!guard_matches(&p->match, &g->who))
+        if (!guard_matches(&p->match, c->who))
             continue;
         rc = check_text(p, text, name, &check, err);
         if (rc < 0)
-            rc = api__guard_found(c->call, &g->who, i, check, p->mode, rc, c->request->request_id.p, err, &c->flagged);
+            rc = api__guard_found(c->call, c->who, i, check, p->mode, rc, c->request->request_id.p, err, &c->flagged);
     }
     return refused(c, rc, field);
 }
@@ -113,14 +118,14 @@ int generate__guard_tokens(struct gen_call *c, size_t n_tokens, struct error *er
 {
     struct api_guard *g = c->call->guard;
     int rc = 0;
-    for (size_t i = 0; g && rc == 0 && i < g->set->n_inputs; i++) {
+    for (size_t i = 0; g && c->who && rc == 0 && i < g->set->n_inputs; i++) {
         const struct guard_input *p = &g->set->inputs[i];
-        if (!p->text.max_tokens || n_tokens <= p->text.max_tokens || !guard_matches(&p->match, &g->who))
+        if (!p->text.max_tokens || n_tokens <= p->text.max_tokens || !guard_matches(&p->match, c->who))
             continue;
         rc = error_set(err, STATUS_INVALID, "%s: the prompt has %zu tokens; accepted for this model: at most %llu",
                        c->protocol->prompt_field ? c->protocol->prompt_field : "prompt", n_tokens,
                        (unsigned long long)p->text.max_tokens);
-        rc = api__guard_found(c->call, &g->who, i, GUARD_TEXT, p->mode, rc, c->request->request_id.p, err, &c->flagged);
+        rc = api__guard_found(c->call, c->who, i, GUARD_TEXT, p->mode, rc, c->request->request_id.p, err, &c->flagged);
     }
     return refused(c, rc, c->protocol->prompt_field);
 }
@@ -135,12 +140,12 @@ static bool is_json(struct str grammar)
 int generate__guard_outputs(struct gen_call *c, struct error *err)
 {
     const struct api_guard *g = c->call->guard;
-    if (!g || !g->set->n_outputs || c->embed || c->protocol->only_prepare)
+    if (!g || !c->who || !g->set->n_outputs || c->embed || c->protocol->only_prepare)
         return 0;
     struct gen_guard *o = ARENA_NEW(&c->arena, struct gen_guard);
     if (!o)
         return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");
-    if (!api__guard_select(g->set, &g->who, &o->rules))
+    if (!api__guard_select(g->set, c->who, &o->rules))
         return 0;
     if (c->params.logprobs >= 0 && o->rules.changes && (c->stream || c->call->match.id == ROUTE_RESPONSES)) {
         int rc =
@@ -269,12 +274,14 @@ bool generate__is_changed(const struct gen_call *c, uint32_t choice)
 void generate__guard_release(struct gen_call *c)
 {
     struct gen_guard *g = c->guard;
+    if (c->bad_input)
+        c->call->verdict = EDGE_BAD_INPUT;
     for (size_t i = 0; g && i < g->n_choices; i++) {
         struct choice_filter *f = &g->choices[i];
         if (f->refused)
             c->call->verdict = EDGE_BAD_OUTPUT;
-        api__guard_count(c->api, &g->rules, f->text, &c->call->guard->who, c->request->request_id.p);
-        api__guard_count(c->api, &g->rules, f->json, &c->call->guard->who, c->request->request_id.p);
+        api__guard_count(c->api, &g->rules, f->text, c->who, c->request->request_id.p);
+        api__guard_count(c->api, &g->rules, f->json, c->who, c->request->request_id.p);
         redactor_destroy(f->text);
         redactor_destroy(f->json);
     }

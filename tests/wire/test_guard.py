@@ -71,6 +71,7 @@ def server(tmp_path_factory):
         write_fake(root, name, "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n")
     write_fake(root, "text", "input = X BYTES [-1,n]\noutput = Y BYTES [-1,n] copy X\n")
     write_fake(root, "guarded", "tokens = true\npiece_bytes = 2\nchat_template = {{ '<tool_call>' }}\n")
+    write_fake(root, "free", "tokens = true\npiece_bytes = 3\n")
     write_fake(root, "slow", "tokens = true\npiece_bytes = 1\npiece_us = 20000\n")
     write_fake(root, "python", "tokens = true\npiece_bytes = 5\ncontext = 100000\n")
     write_fake(root, "thinker", "tokens = true\npiece_bytes = 3\nchat_template = {{ '<tool_call> <think>' }}\n")
@@ -245,6 +246,35 @@ def test_as_python_would(client):
     want = re.sub(r"a+b(?!é)", "<1>", said)
     got = "".join(c.choices[0].text for c in client.completions.create(model="python", prompt=said, stream=True, max_tokens=20000))
     assert got == want and got != said
+
+
+def test_language_models_over_grpc(server):
+    """Two models in one stream, one of them without a policy, each asked several times."""
+    answers = {}
+    with tritonclient.grpc.InferenceServerClient(server.grpc_address) as rpc:
+        def inputs(text, stream=True):
+            t = tritonclient.grpc.InferInput("text_input", [1], "BYTES")
+            t.set_data_from_numpy(numpy.array([text], dtype=object))
+            s = tritonclient.grpc.InferInput("stream", [1], "BOOL")
+            s.set_data_from_numpy(numpy.array([stream]))
+            return [t, s]
+
+        assert rpc.infer("guarded", inputs(f"a {CARD} b", False)).as_numpy("text_output")[0] == b"a [REDACTED:card] b"
+        with pytest.raises(tritonclient.utils.InferenceServerException, match="at most 400"):
+            rpc.infer("guarded", inputs("x" * 401, False))
+
+        def take(result, error):
+            assert error is None, error
+            answers.setdefault(result.get_response().id, []).append(result.as_numpy("text_output")[0])
+
+        rpc.start_stream(take)
+        for i in range(4):
+            for model in ("guarded", "free"):
+                rpc.async_stream_infer(model, inputs(f"{i} {CARD} b"), request_id=f"{model}{i}")
+        rpc.stop_stream()
+    for i in range(4):
+        assert b"".join(answers[f"guarded{i}"]).decode() == f"{i} [REDACTED:card] b"
+        assert b"".join(answers[f"free{i}"]).decode() == f"{i} {CARD} b"
 
 
 def test_refused_answers(server, client):

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <arpa/nameser.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <resolv.h>
 #include <stdio.h>
@@ -35,6 +36,7 @@ struct records {
     void *out;
     size_t max, n;
     uint16_t port;
+    bool silent; /* no answer came in time, or none that could be used */
 };
 
 static void take_all(struct records *r, int type, const unsigned char *answer, int length)
@@ -63,6 +65,7 @@ static int ask(const char *server, const char *name, int type, struct records *r
     int rc = set_server(&s, server, err);
     if (!rc) {
         int length = res_nquery(&s, name, ns_c_in, type, answer, sizeof answer);
+        r->silent = length < 0 && s.res_h_errno == TRY_AGAIN;
         if (length > 0)
             take_all(r, type, answer, MIN_OF(length, ANSWER_BYTES));
     }
@@ -117,7 +120,7 @@ int os_dns_addresses(const char *server, const char *name, uint16_t port, struct
 {
     struct records r = {.each = take_address, .out = out, .max = max, .port = port};
     int rc = ask(server, name, ns_t_a, &r, err);
-    if (!rc)
+    if (!rc && !r.silent) /* else the same would be waited for again */
         rc = ask(server, name, ns_t_aaaa, &r, err);
     *n = r.n;
     if (!rc && !r.n)

@@ -42,11 +42,9 @@ class Asking:
 
 
 def test_names_are_looked_up_again(tmp_path):
-    """A record more, a record less; then all the ways in which a name server goes wrong: the last good list stays, and it is said."""
+    """A record more, a record less; then a name server that goes wrong: the last good list stays, and it is said."""
     with Upstream(answer()) as u:
         port = u.port
-        two = Upstream(answer())
-        two.listener.close()
         with NameServer({("models.test", A): ["127.0.0.1"]}) as dns:
             text = text_of([pool([f"models.test:{port}"], resolve_interval="1s")], ROUTE)
             with gateway(tmp_path, text, f"--resolver={dns.address}") as g:
@@ -57,12 +55,9 @@ def test_names_are_looked_up_again(tmp_path):
                 dns.records = {("models.test", A): ["127.0.0.1"]}
                 wait_for(lambda: addresses(g) == {f"127.0.0.1:{port}"})
                 assert total(g, "inferd_upstream_lookup_failures_total") == 0
-                for bad in ("garbage", "nxdomain", "empty"):
+                for bad in ("garbage", "nxdomain"):
                     before = total(g, "inferd_upstream_lookup_failures_total")
-                    if bad == "garbage":
-                        dns.mode = bad
-                    else:
-                        dns.mode, dns.records = "answer", {} if bad == "nxdomain" else {("models.test", SRV): []}
+                    dns.mode, dns.records = ("garbage", dns.records) if bad == "garbage" else ("answer", {})
                     wait_for(lambda: total(g, "inferd_upstream_lookup_failures_total") > before, 20)
                     assert addresses(g) == {f"127.0.0.1:{port}"}, bad
                     assert total(g, "inferd_upstream_lookup_stale", pool="p") == 1

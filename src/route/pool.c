@@ -446,14 +446,15 @@ const char *pool_name(const struct pool *p)
     return p->name;
 }
 
+/* These two are asked without the owner's lock, while pool_set may write the options anew: from what never changes. */
 struct str upstream_name(const struct upstream *u)
 {
-    return u->o.name;
+    return str_of(u->name);
 }
 
 struct str upstream_host(const struct upstream *u)
 {
-    return u->o.host;
+    return str_of(u->host);
 }
 
 void **upstream_tags(struct upstream *u)

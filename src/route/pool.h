@@ -190,6 +190,7 @@ struct upstream_view {
 /* The `i`th; false past the end. */
 bool pool_look(const struct pool *p, size_t i, uint64_t now_ns, struct upstream_view *out);
 const char *pool_name(const struct pool *p);
+/* Any thread that has a pick of it, without the lock. */
 struct str upstream_name(const struct upstream *u);
 struct str upstream_host(const struct upstream *u);
 /* Room for handles of the pool's owner, zeroed at first. */

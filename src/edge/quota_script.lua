@@ -111,8 +111,11 @@ end
 
 -- Bring what `rec` has charged to `really`, and end it.
 local function close(rec, really)
+    local same = rec[1] == really[1] and rec[2] == really[2] and rec[3] == really[3]
     for i = 7, #rec, 2 do
-        local m, specs = read(rec[i]), parse(rec[i + 1])
+        -- most meters have nothing to give back: only `concurrent` (unit 3) has, when all was used that was reserved
+        local idle = same and not string.find(rec[i + 1], '3:', 1, true)
+        local m, specs = not idle and read(rec[i]), idle and {} or parse(rec[i + 1])
         for _, s in ipairs(specs) do
             local u = s[1]
             local had, is = rec[RESOURCE[u]], really[RESOURCE[u]]
@@ -130,7 +133,7 @@ local function close(rec, really)
                 m[U[u]] = max(m[U[u]] - had, 0) + is
             end
         end
-        write(rec[i], m, specs)
+        if not idle then write(rec[i], m, specs) end
     end
 end
 

@@ -221,7 +221,7 @@ static void same(const struct rig *r, const redisReply *reply, int rc, const str
 }
 
 struct running {
-    uint64_t id, rows;
+    uint64_t id, rows, tokens;
     unsigned key, serial;
 };
 
@@ -257,6 +257,7 @@ static void test_same_verdicts(void **state)
             int rc = quota_reserve(r->q, &a, &l->id, &v);
             l->serial = ++serial;
             l->rows = rows;
+            l->tokens = tokens;
             redisReply *reply = take(r, "a", "take", l->key, l->serial, rows, tokens);
             same(r, reply, rc, &v, step);
             freeReplyObject(reply);
@@ -267,13 +268,15 @@ static void test_same_verdicts(void **state)
             same(r, reply, rc, &v, step);
             freeReplyObject(reply);
             l->rows += rc == 0 ? rows : 0;
+            l->tokens += rc == 0 ? tokens : 0;
         } else if (x % 4 == 1) {
             quota_refund(r->q, l->id, now_ns, now_s);
             set(r, "a", l->key, l->serial, ++seq, true, 0, 0, 0, l->rows);
             l->id = 0;
         } else {
-            quota_settle(r->q, l->id, tokens * 2, now_ns, now_s);
-            set(r, "a", l->key, l->serial, ++seq, true, 1, l->rows, tokens * 2, l->rows);
+            uint64_t really = x % 8 < 4 ? l->tokens : tokens * 2; /* all of it, or less, or more */
+            quota_settle(r->q, l->id, really, now_ns, now_s);
+            set(r, "a", l->key, l->serial, ++seq, true, 1, l->rows, really, l->rows);
             l->id = 0;
         }
     }

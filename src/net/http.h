@@ -11,7 +11,8 @@
  *
  * Bodies in pieces (on_body) let a request body arrive while its reply flows: on_headers sets on_body -> on_request as soon as the
  * head is in -> on_body for each piece, the last one with `last` set; the reply may begin and end at any time from on_request on.
- * Such a handler answers exactly once too. What ends the exchange early: on_gone (the client reset the stream or left), the reply
+ * Such a handler answers exactly once too. What ends the exchange early: on_gone (the client reset the stream or left, or its body turned out to be
+ * malformed or too long: over HTTP/1.x it is then told so in the handler's place, unless a reply has begun), the reply
  * being complete (the rest of the body is discarded; over HTTP/2 the client is told so, over HTTP/1.x the connection ends behind such a
  * reply), or http_stream_abort. Both directions push back: bytes that on_body has handed out and http_body_consumed has not given back close
  * the client's window, over HTTP/1.x nothing more is read from 256 KiB on; and http_stream_write says false until on_writable. A full stream

@@ -138,6 +138,7 @@ static const struct key pool_keys[] = {
     {"eject_max",        KEY_TIME,   AT(gateway_pool, eject_max),        "300s", SEC, 24 * HOUR, NULL, NULL, "Its upper bound."},
     {"slow_start",       KEY_TIME,   AT(gateway_pool, slow_start),       "0",  0, HOUR, NULL, NULL, "A server that comes into service grows from a tenth of its weight to all of it in this time."},
     {"keepalive",        KEY_COUNT,  AT(gateway_pool, keepalive),        "64", 0, 4096, NULL, NULL, "Idle connections kept to each server, by each I/O thread."},
+    {"keepalive_min",    KEY_COUNT,  AT(gateway_pool, keepalive_min),    "0",  0, 64, NULL, NULL, "Idle connections to each server that every I/O thread keeps ready, from its first request to it on: opened ahead, and not closed for their age. HTTP/2: 1 or more keeps the last one."},
     {"keepalive_timeout", KEY_TIME,  AT(gateway_pool, keepalive_timeout), "60s", 100 * MS, 24 * HOUR, NULL, NULL, "An idle connection older than this is closed."},
     {"ping_interval",    KEY_TIME,   AT(gateway_pool, ping_interval),    "0",  0, HOUR, NULL, NULL, "HTTP/2: a server that says nothing for so long while it works is asked with PING, and given up when as long again brings nothing; 0: never. gRPC servers take more than one in five minutes for an attack."},
     {"protocol",         KEY_ENUM,   AT(gateway_pool, protocol),         "http1", 0, 0, protocols, NULL, "What is spoken with the servers. http2 without TLS: with prior knowledge (h2c). auto: what ALPN agrees on; needs TLS."},

@@ -53,7 +53,7 @@ struct gateway_pool {
     int hash_key;            /* enum gateway_hash */
     const char *hash_header; /* "": hash_key */
     int protocol;            /* enum gateway_protocol of gateway/exchange.h, in its order */
-    uint32_t min_healthy, keepalive, max_fails, queue, max_requests;
+    uint32_t min_healthy, keepalive, keepalive_min, max_fails, queue, max_requests;
     uint64_t slow_start, connect_timeout, eject_base, eject_max, resolve_interval, queue_timeout, keepalive_timeout,
         ping_interval;
     struct {

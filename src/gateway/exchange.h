@@ -11,6 +11,8 @@
 #ifndef INFERD_GATEWAY_EXCHANGE_H
 #define INFERD_GATEWAY_EXCHANGE_H
 
+#include <stdatomic.h>
+
 #include "base/list.h"
 #include "net/http_client.h"
 #include "wire/http2_client.h"
@@ -28,9 +30,11 @@ enum gateway_protocol { GATEWAY_HTTP1, GATEWAY_HTTP2, GATEWAY_AUTO }; /* `protoc
 /* Refcounted, immutable: by its pool and by the peers that are spoken to with it. */
 struct gateway_transport {
     _Atomic uint32_t refs;
-    uint64_t id; /* never used twice */
+    _Atomic bool retired; /* its pool is gone: nothing is kept ready */
+    uint64_t id;          /* never used twice */
     enum gateway_protocol protocol;
-    uint32_t keepalive; /* idle connections kept to each server */
+    uint32_t keepalive_min; /* and so many kept ready */
+    uint32_t keepalive;     /* idle connections kept to each server */
     uint64_t keepalive_ns;
     uint64_t ping_ns;       /* HTTP/2: see net/http2_channel.h */
     struct tls_client *tls; /* NULL: plain */

@@ -48,6 +48,11 @@ static void become_h2(struct conn *c)
 static void on_connected(struct http_channel *ch)
 {
     struct exchange *x = conn_of(ch)->x;
+    if (conn_of(ch)->warming) {
+        peers__warm(conn_of(ch));
+        peers__give(conn_of(ch));
+        return;
+    }
     if (ch->dial.tls && tls_conn_is_h2(ch->dial.tls)) {
         become_h2(conn_of(ch));
         return;

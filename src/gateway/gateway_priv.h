@@ -136,11 +136,11 @@ struct peer {
     struct gateway_transport *transport;
     struct dial_tls tls; /* client NULL: plain */
     struct tls_resume resume;
-    struct list idle; /* conn.idle, latest first */
-    struct list h2;   /* conn.idle of those that speak HTTP/2, in use or not */
-    uint32_t n_idle, n_conns;
-    uint64_t told_ns; /* when a failed handshake was last logged */
-    bool speaks_h2;   /* GATEWAY_AUTO: it did last time */
+    struct list idle;                    /* conn.idle, latest first */
+    struct list h2;                      /* conn.idle of those that speak HTTP/2, in use or not */
+    uint32_t n_idle, n_conns, n_warming; /* warming: being opened ahead */
+    uint64_t told_ns;                    /* when a failed handshake was last logged */
+    bool speaks_h2;                      /* GATEWAY_AUTO: it did last time */
 };
 
 struct conn {
@@ -154,7 +154,8 @@ struct conn {
     struct http2_channel *h2;
     struct list streams; /* exchange.link */
     uint32_t n_streams;
-    bool gone; /* dropped */
+    bool gone;    /* dropped */
+    bool warming; /* being opened ahead, for nobody yet */
     struct loop_task reap;
     uint64_t idle_since_ns;
     struct buf head; /* of the request that is sent */
@@ -162,6 +163,8 @@ struct conn {
 
 /* NULL: out of memory. */
 struct gateway_loop *peers_of_loop(struct gateway *g, struct loop *loop);
+/* It is being opened ahead no more: it is connected, or came to nothing. */
+void peers__warm(struct conn *c);
 /* Back into the idle ones, unless there are enough already or it is closed. */
 void peers__give(struct conn *c);
 /* An HTTP/2 one on which nothing goes on: its idle time begins. */

@@ -59,6 +59,15 @@ static uint64_t due(const struct conn *c)
     return c->idle_since_ns + c->peer->transport->keepalive_ns;
 }
 
+/* More than has to be kept ready? Nothing has to for a pool that was replaced. */
+static bool is_spare(const struct conn *c)
+{
+    const struct gateway_transport *t = c->peer->transport;
+    if (atomic_load_explicit(&t->retired, memory_order_relaxed))
+        return true;
+    return c->is_h2 ? t->keepalive_min == 0 || c->peer->n_conns > 1 : c->peer->n_idle > t->keepalive_min;
+}
+
 static void sweep(struct loop_timer *t)
 {
     struct gateway_loop *home = CONTAINER_OF(t, struct gateway_loop, sweep);
@@ -69,8 +78,10 @@ static void sweep(struct loop_timer *t)
     LIST_EACH(it, &home->idle)
     {
         struct conn *c = LIST_ENTRY(it, struct conn, old);
-        if (due(c) <= now)
+        if (due(c) <= now && is_spare(c))
             peers__drop(c);
+        else if (due(c) <= now)
+            next = MIN_OF(next, now + c->peer->transport->keepalive_ns);
         else
             next = MIN_OF(next, due(c));
     }
@@ -160,6 +171,7 @@ void peers__drop(struct conn *c)
     if (c->gone)
         return;
     c->gone = true;
+    peers__warm(c);
     if (c->h2)
         http2_channel_close(c->h2);
     http_channel_close(&c->channel);
@@ -198,6 +210,28 @@ static struct conn *conn_new(struct gateway_loop *home, struct peer *p)
     list_init(&c->streams);
     list_push_back(&home->conns, &c->all);
     return c;
+}
+
+void peers__warm(struct conn *c)
+{
+    c->peer->n_warming -= c->warming;
+    c->warming = false;
+}
+
+/* Open what is missing of the connections that are kept ready. */
+static void warm(struct gateway_loop *home, struct peer *p)
+{
+    while (p->n_idle + p->n_warming < p->transport->keepalive_min) {
+        struct conn *c = conn_new(home, p);
+        if (!c)
+            return;
+        c->warming = true;
+        p->n_warming++;
+        h1__attach(c);
+        http_channel_connect_tls(&c->channel, &p->addr, p->tls.client ? &p->tls : NULL);
+        if (c->gone)
+            return; /* it failed at once: the next request tries again */
+    }
 }
 
 static bool wants_h2(const struct peer *p)
@@ -252,6 +286,8 @@ int exchange_take(struct exchange *x, struct gateway_loop *home, struct gateway_
     leave_idle(c);
     if (c->is_h2)
         h2__join(c, x);
+    else if (!x->fresh && p->transport->protocol == GATEWAY_HTTP1)
+        warm(home, p);
     return 0;
 }
 

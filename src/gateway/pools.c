@@ -149,6 +149,8 @@ void live_unref(struct gateway_live *p)
     ASSERT(list_empty(&p->checks) && list_empty(&p->polls) && !p->waits.n);
     pool_destroy(p->pool);
     geo__close(p->geo);
+    if (p->transport)
+        atomic_store_explicit(&p->transport->retired, true, memory_order_relaxed);
     transport_unref(p->transport);
     transport_unref(p->plain);
     arena_release(&p->arena);

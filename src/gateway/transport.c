@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size.h"
 #include "base/status.h"
 #include "conf/gateway_config.h"
 #include "gateway/gateway_priv.h"
@@ -48,7 +49,8 @@ int transport_create(struct gateway *g, const struct gateway_pool *o, struct gat
         atomic_init(&t->refs, 1);
         t->id = atomic_fetch_add_explicit(&g->transports, 1, memory_order_relaxed);
         t->protocol = (enum gateway_protocol)o->protocol;
-        t->keepalive = o->keepalive;
+        t->keepalive = MAX_OF(o->keepalive, o->keepalive_min);
+        t->keepalive_min = o->keepalive_min;
         t->keepalive_ns = o->keepalive_timeout;
         t->ping_ns = o->ping_interval;
         t->pool = strdup(o->name);

@@ -44,11 +44,6 @@ bool http_channel_is_open(const struct http_channel *ch)
     return ch->state != CHANNEL_CLOSED;
 }
 
-bool http_channel_is_tunnel(const struct http_channel *ch)
-{
-    return ch->tunnel;
-}
-
 void http_channel_close(struct http_channel *ch)
 {
     if (ch->state == CHANNEL_CLOSED)
@@ -56,7 +51,7 @@ void http_channel_close(struct http_channel *ch)
     ch->state = CHANNEL_CLOSED;
     ch->generation++;
     ch->out = ch->out_next = (struct str){0};
-    ch->paused = ch->tunnel = false;
+    ch->paused = false;
     ch->body_mode = BODY_NONE;
     dial_close(&ch->dial);
 }
@@ -281,7 +276,7 @@ void http_channel_more(struct http_channel *ch)
 /* The answer is complete. The server may have asked to close. */
 static void answered(struct http_channel *ch)
 {
-    bool keep = ch->parser.keep_alive && sent_all(ch) && !ch->tunnel;
+    bool keep = ch->parser.keep_alive && sent_all(ch);
     int status = ch->parser.status;
     ch->state = CHANNEL_IDLE;
     ch->paused = false;
@@ -290,26 +285,6 @@ static void answered(struct http_channel *ch)
     else
         http_channel_close(ch);
     ch->done(ch, status);
-}
-
-/* Bytes from the other end of a tunnel. */
-static void take_raw(struct http_channel *ch, const char *data, size_t n)
-{
-    ch->body_bytes += n;
-    if (n)
-        ch->body(ch, (struct str){data, n});
-}
-
-/* A 101 that was asked for: from here on bytes, both ways. True: still the same connection. */
-static bool enter_tunnel(struct http_channel *ch)
-{
-    uint32_t generation = ch->generation;
-    ch->tunnel = true;
-    ch->body_mode = BODY_PLAIN;
-    ch->head(ch);
-    if (ch->generation == generation)
-        flush(ch);
-    return ch->generation == generation;
 }
 
 /* Parse; stops when the channel is no longer what it was, or the answer is complete. */
@@ -338,12 +313,7 @@ static void take(struct http_channel *ch, const char *data, size_t n)
             fail_text(ch, STATUS_INVALID, ch->parser.error_text);
             return;
         } else if (e == HTTP1_END && ch->parser.status == 101) {
-            if (!ch->upgrade || !sent_all(ch)) {
-                fail_text(ch, STATUS_INVALID, "the server switches to a protocol that nobody asked for");
-                return;
-            }
-            if (enter_tunnel(ch))
-                take_raw(ch, data + at, n - at);
+            fail_text(ch, STATUS_INVALID, "the server switches to a protocol that nobody asked for");
             return;
         } else if (e == HTTP1_END && ch->parser.status / 100 == 1) {
             begin_answer(ch);
@@ -358,7 +328,7 @@ static void take(struct http_channel *ch, const char *data, size_t n)
 
 static void ended(struct http_channel *ch, ssize_t n)
 {
-    if (ch->state == CHANNEL_BUSY && n == 0 && (ch->tunnel || http1_eof(&ch->parser) == HTTP1_END))
+    if (ch->state == CHANNEL_BUSY && n == 0 && http1_eof(&ch->parser) == HTTP1_END)
         answered(ch);
     else
         fail_text(ch, STATUS_IO,
@@ -379,10 +349,7 @@ static bool read_once(struct http_channel *ch)
     }
     if (!ch->first_byte_ns)
         ch->first_byte_ns = loop_update_now(ch->loop);
-    if (ch->tunnel)
-        take_raw(ch, in, (size_t)n);
-    else
-        take(ch, in, (size_t)n);
+    take(ch, in, (size_t)n);
     return ch->generation == generation && ch->state == CHANNEL_BUSY && (size_t)n == sizeof in && !ch->paused;
 }
 

@@ -90,8 +90,6 @@ struct http_channel {
     void (*done)(struct http_channel *ch, int status);      /* the answer is complete */
     void (*failed)(struct http_channel *ch, const struct error *err); /* closed by then */
     bool head_request;                                                /* the next request is a HEAD */
-    bool
-        upgrade; /* the next request asks for an Upgrade: an answer 101 makes the connection a pair of byte streams, see there */
     /* (optional) the body of a request that comes as it comes, http_channel_send_stream: what is there now (`*last`: all of the rest), and that
      * `n` bytes of it are written */
     struct str (*body_next)(struct http_channel *ch, bool *last);
@@ -107,9 +105,9 @@ struct http_channel {
     struct str out, out_next; /* what is still to be written */
     uint32_t generation;      /* changes when the connection is closed: callbacks may have done so */
     uint8_t state, body_mode;
-    bool paused, tunnel; /* tunnel: behind a 101 */
-    uint8_t tail_left;   /* bytes of the CRLF behind the chunk that are not written */
-    size_t chunk_left;   /* body bytes announced and not written */
+    bool paused;
+    uint8_t tail_left; /* bytes of the CRLF behind the chunk that are not written */
+    size_t chunk_left; /* body bytes announced and not written */
     char chunk_head[HTTP1_CHUNK_HEAD_BYTES];
 };
 
@@ -128,9 +126,6 @@ void http_channel_send_parts(struct http_channel *ch, struct str head, struct st
  * than it had. An answer may come before the body's end; the connection is then closed behind it. */
 void http_channel_send_stream(struct http_channel *ch, struct str head, bool chunked);
 void http_channel_more(struct http_channel *ch);
-/* Behind head() of a 101 that was asked for (`upgrade`): body() gets what the server sends, body_next what is to be sent to it as it is, done()
- * comes when the server has ended. */
-bool http_channel_is_tunnel(const struct http_channel *ch);
 /* Stop reading the answer, and go on. What has been read already is still delivered: at most 16 KiB. */
 void http_channel_pause(struct http_channel *ch, bool paused);
 void http_channel_close(struct http_channel *ch); /* quietly; idempotent */

@@ -148,3 +148,22 @@ def test_idle_connections_end(tmp_path):
             assert u.closed.acquire(timeout=5)
             assert requests.get(g.url + "/x").status_code == 200
             assert u.connections == 2
+
+
+def test_connections_are_kept_ready(tmp_path):
+    """keepalive_min: opened ahead, not closed for their age; a reload that changes the pool lets them go."""
+    with Upstream(answer()) as u:
+        text = text_of([pool([u], keepalive_min=3, keepalive_timeout="200ms")], [{"path": "/x", "upstream": "p"}])
+        with gateway(tmp_path, text, "--http.threads=1") as g:
+            assert requests.get(g.url + "/x").status_code == 200
+            deadline = time.monotonic() + 5
+            while u.connections != 4:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert u.closed.acquire(timeout=5)  # the fourth is one more than has to be there
+            assert not u.closed.acquire(timeout=0.6)
+            assert requests.get(g.url + "/x").status_code == 200
+            (tmp_path / "gateway.yaml").write_text(text_of([pool([u], keepalive_min=0, keepalive_timeout="300ms")], [{"path": "/x", "upstream": "p"}]))
+            assert requests.post(g.admin_url + "/admin/reload").status_code == 200
+            for _ in range(3):
+                assert u.closed.acquire(timeout=5)

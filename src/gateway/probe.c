@@ -75,8 +75,8 @@ static bool looks_inside(const struct server_check *c)
 static void on_body(struct exchange *x, struct str part)
 {
     struct server_check *c = of(x);
-    if (looks_inside(c) && c->answer.n + part.n <= ANSWER_MAX)
-        buf_append_str(&c->answer, part);
+    if (looks_inside(c)) /* the first ANSWER_MAX bytes of it, whatever pieces it comes in */
+        buf_append(&c->answer, part.p, MIN_OF(part.n, ANSWER_MAX - c->answer.n));
 }
 
 /* Of the trailers, or of a head that is all there is. */

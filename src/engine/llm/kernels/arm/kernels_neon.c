@@ -7,13 +7,14 @@
 #include "base/check.h"
 #include "engine/llm/kernels/ref/ref.h"
 
-#define VL             4
-#define DOT_SIGNED     1
-#define ATTN_UNROLL    2
-#define FLOAT_PAIRS(C) ((C) <= 4)
-#define PREFETCH_BYTES 4096
-#define PREFETCH_LEVEL 2
-#define WIDE_FROM_COLS 64 /* measured, see docs/internals/kernels.md */
+#define VL                  4
+#define DOT_SIGNED          1
+#define ATTN_UNROLL         2
+#define FLOAT_PAIRS(C)      ((C) <= 4)
+#define PREFETCH_BYTES      4096
+#define PREFETCH_MANY_BYTES 4096
+#define PREFETCH_LEVEL      2
+#define WIDE_FROM_COLS      64 /* measured, see docs/internals/kernels.md */
 
 typedef float32x4_t vf;
 typedef int32x4_t vi;

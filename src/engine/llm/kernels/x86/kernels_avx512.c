@@ -8,13 +8,14 @@
 #include "base/check.h"
 #include "engine/llm/kernels/ref/ref.h"
 
-#define VL             16
-#define DOT_SIGNED     0
-#define ATTN_UNROLL    2
-#define FLOAT_PAIRS(C) ((C) <= 4)
-#define PREFETCH_BYTES 4096 /* ahead, into the second-level cache: measured */
-#define PREFETCH_LEVEL 2
-#define WIDE_FROM_COLS 64 /* measured, see docs/internals/kernels.md */
+#define VL                  16
+#define DOT_SIGNED          0
+#define ATTN_UNROLL         2
+#define FLOAT_PAIRS(C)      ((C) <= 4)
+#define PREFETCH_BYTES      16384 /* ahead, into the second-level cache: measured */
+#define PREFETCH_MANY_BYTES 4096
+#define PREFETCH_LEVEL      2
+#define WIDE_FROM_COLS      64 /* measured, see docs/internals/kernels.md */
 
 typedef __m512 vf;
 typedef __m512i vi;

@@ -75,6 +75,7 @@ static void note_servers(struct export_plan *p, const struct export_pool *pool)
          "protocol http2: nginx speaks it to servers for gRPC only, and HTTP/1.1 for the rest"},
         {o->protocol == EXPORT_AUTO, ENVOY | HAPROXY, "protocol auto: nginx speaks HTTP/1.1, and HTTP/2 for gRPC"},
         {o->ping_interval != d->ping_interval, NOBODY, "ping_interval: the front's own rules find dead connections"},
+        {o->keepalive_min != d->keepalive_min, NOBODY, "keepalive_min: fronts connect when they need to"},
     };
     put(p, pool->where, rows, COUNT_OF(rows));
 }

@@ -256,7 +256,7 @@ def test_hostile_texts(kind, tmp_path):
 SAMPLES = {
     "upstreams[]": {"name": "q", "balance": "p2c", "servers": ["127.0.0.2:1"], "servers_file": "/x", "servers_port": "grpc", "zone_header": "x-zone",
                     "hash_key": "path", "hash_header": "x-h", "min_healthy": 2, "max_fails": 7, "eject_base": "11s", "eject_max": "99s",
-                    "slow_start": "13s", "keepalive": 17, "keepalive_timeout": "19s", "ping_interval": "23s", "protocol": "http2",
+                    "slow_start": "13s", "keepalive_min": 3, "keepalive": 17, "keepalive_timeout": "19s", "ping_interval": "23s", "protocol": "http2",
                     "connect_timeout": "29s", "resolve_interval": "31s", "max_requests": 37, "queue": 41, "queue_timeout": "43s"},
     "upstreams[].servers[]": {"address": "127.0.0.3:1", "weight": 3, "backup": True, "zone": "z", "max_conns": 5, "max_fails": 7, "fail_timeout": "11s",
                               "slow_start": "13s"},

@@ -69,6 +69,8 @@ int llm_adapter_load(struct engine_model *m, struct str name, int dir_fd, const 
     if (rc == 0)
         rc = fill(m, a, d, err);
     lora_desc_release(d);
+    uint32_t rank = rc == 0 ? a->max_rank : 0; /* once it is loaded, another caller may unload and free it */
+    size_t bytes = a->bytes;
     os_mutex_lock(&m->lock);
     a->loading = false;
     a->loaded = rc == 0;
@@ -79,8 +81,8 @@ int llm_adapter_load(struct engine_model *m, struct str name, int dir_fd, const 
         lora_adapter_destroy(a);
         return rc;
     }
-    LOG(m->log, LOG_INFO, "adapter_loaded", LOG_S("model", m->name), LOG_S("adapter", a->name), LOG_U("rank", a->max_rank),
-        LOG_U("bytes", a->bytes));
+    LOG(m->log, LOG_INFO, "adapter_loaded", LOG_S("model", m->name), LOG_STR("adapter", name), LOG_U("rank", rank),
+        LOG_U("bytes", bytes));
     return 0;
 }
 

@@ -363,7 +363,8 @@ static void unknown_and_unserved(void **state)
     warns(model_config_from_pbtxt, "instance_group { kind: KIND_GPU }",
           "m/file:1: instance_group.kind: KIND_GPU is ignored; onnxruntime.providers says which devices run models");
     warns(model_config_from_pbtxt, "model_transaction_policy { decoupled: true }",
-          "m/file:1: model_transaction_policy.decoupled: whether a model answers several times is seen from the model; it is ignored");
+          "m/file:1: model_transaction_policy.decoupled: whether a model answers several times is seen from the model; it is "
+          "ignored");
     /* defaults, as a rendered configuration holds them, say nothing */
     warns(model_config_from_json,
           "{\"batch_input\":[],\"cc_model_filenames\":{},\"input\":[{\"name\":\"x\",\"is_shape_tensor\":false}],"

@@ -229,7 +229,8 @@ static void test_large_batches_that_do_not_pay(void **state)
     (void)state;
     static const struct {
         double base_us, dearer, best;
-    } cases[] = {{0, 0.05, 1000}, {0, 0.2, 1000}, {1000, 0.1, 8000 / 11.4}, {1000, 0.3, 2000 / 3.6}, {8000, 0.02, 32000 / 43.2}};
+    } cases[] = {
+        {0, 0.05, 1000}, {0, 0.2, 1000}, {1000, 0.1, 8000 / 11.4}, {1000, 0.3, 2000 / 3.6}, {8000, 0.02, 32000 / 43.2}};
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct sim_config c = model(cases[i].base_us, 1000);
         c.dearer = cases[i].dearer;

@@ -150,9 +150,9 @@ static const struct option observe_rows[] = {
 static const struct option auth_rows[] = {
     STRING("auth.keys_file", auth.keys_file, "", FIXED, "File of API keys, made by `inferd keys`; read again when it changes. Empty: no keys."),
     LIST("auth.open", auth.open, "live,ready,grpc_server_live,grpc_server_ready,grpc_health_check,grpc_health_watch", 64, FIXED, NULL, NULL, "Routes that ask for no credentials, by the names of docs/guide/security.md."),
-    STRING("quota.file", quota.file, "", FIXED, "YAML file of quota policies, see docs/guide/security.md. Empty: no quotas."),
     STRING("guard.file", guard.file, "", LIVE, "YAML file of input and output policies, see docs/guide/guards.md; read again at a reload. Empty: none."),
     STRING("overload.file", overload.file, "", FIXED, "YAML file of classes, limits, circuit breakers and fallbacks, see docs/guide/overload.md; read again at a reload. Empty: none."),
+    STRING("quota.file", quota.file, "", FIXED, "YAML file of quota policies, see docs/guide/security.md. Empty: no quotas."),
     BOOL("quota.shared", quota.shared, "true", FIXED, "With redis.url: policies that don't say `shared:` are counted by all servers together."),
     COUNT("quota.replicas", quota.replicas, "0", 0, 65535, "servers", FIXED, "While the Redis is away each server admits this part of a shared limit. 0: as many as the Redis has seen alive."),
     TIME("quota.lease", quota.lease, "10s", 1 * SEC, 1 * HOUR, FIXED, "How long the Redis hears nothing of a server before others give back what its requests hold."),

@@ -88,6 +88,7 @@ struct exchange {
     const struct exchange_events *events;
     struct arena *arena; /* for what HTTP/2 makes of requests and answers; freed by the owner after the exchange */
     bool fresh;          /* over a connection of its own, closed behind it: checks */
+    bool anew;           /* set before a take, for that one: over a new connection, kept behind it like any other */
     /* of the current one; read-only */
     const struct exchange_ops *ops; /* NULL: none */
     struct conn *conn;

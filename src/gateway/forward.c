@@ -5,7 +5,8 @@
  *   any failure before the first byte to the client: try again elsewhere, where route, budget and deadline allow; else an error reply
  *
  * What may be tried again: a try without a connection always (nothing was sent); everything else where the route is idempotent, as
- * inference is. Each try is on a server that this request has not been to. A timer serves, in turn, room, connection, beginning of the answer, silence.
+ * inference is. Each try is on a server that this request has not been to. A kept connection that turns out to be closed is no try: what was
+ * sent over it is sent again over a new one to the same server. A timer serves, in turn, room, connection, beginning of the answer, silence.
  *
  * The client may leave at any point: on_gone closes the connection, which is how the upstream learns of it, and the slot is free with it. */
 #include <string.h>
@@ -290,10 +291,10 @@ void forward__lost(struct forward *f, const char *why)
         fail(f, f->last_status, f->last.text, PICK_CANCELLED);
 }
 
-static void start_try(struct forward *f, uint64_t now)
+/* To the server that was picked. */
+static void ask_server(struct forward *f, uint64_t now)
 {
     struct error err;
-    f->tries++;
     f->try_until_ns = UINT64_MAX;
     int rc = headers__request(f, now, &err);
     if (!rc && exchange_take(&f->x, f->home, f->p->transport, upstream_name(f->pick.upstream), upstream_host(f->pick.upstream)))
@@ -310,6 +311,23 @@ static void start_try(struct forward *f, uint64_t now)
     f->phase = FORWARD_CONNECTING;
     forward__arm(f, MIN_OF(f->deadline_ns, now + f->p->o.connect_timeout));
     exchange_connect(&f->x);
+}
+
+static void start_try(struct forward *f, uint64_t now)
+{
+    f->tries++;
+    ask_server(f, now);
+}
+
+/* The same try again, over a new connection: its pick stays, and neither budget nor the server's record hears of it. False: what was sent
+ * may have been begun and must not be twice, or can't be sent again. */
+static bool renew(struct forward *f, uint64_t now)
+{
+    if (!f->target.route->idempotent || !upload_can_rewind(&f->up) || now >= f->deadline_ns || f->r->gone)
+        return false;
+    f->x.anew = true;
+    ask_server(f, now);
+    return true;
 }
 
 /* No server has room: wait for it, behind those who wait already. p->lock held; it is let go. */
@@ -492,6 +510,8 @@ static void on_failed(struct exchange *x, const struct error *err)
         LOG_S("reason", err->text), LOG_STR("request_id", f->r->request_id));
     /* a kept connection that the server closed while it idled says nothing about the server */
     bool stale = x->reused && f->phase == FORWARD_SENT && !x->heard;
+    if (stale && !x->unsent && renew(f, now))
+        return;
     enum pick_outcome outcome = stale ? PICK_CANCELLED : PICK_GATEWAY_FAILURE;
     if (!forward__retry(f, outcome, why, now))
         fail(f, STATUS_UPSTREAM, f->last.text, outcome);

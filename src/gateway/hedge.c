@@ -131,7 +131,8 @@ static void on_done(struct exchange *x)
 static void on_failed(struct exchange *x, const struct error *err)
 {
     (void)err;
-    failed(of(x), PICK_GATEWAY_FAILURE, x->connecting ? "connect" : "reset");
+    bool stale = x->reused && !x->heard; /* as in forward.c: says nothing about the server */
+    failed(of(x), stale ? PICK_CANCELLED : PICK_GATEWAY_FAILURE, x->connecting ? "connect" : "reset");
 }
 
 static struct str on_pending(struct exchange *x, bool *last)

@@ -240,12 +240,12 @@ static bool wants_h2(const struct peer *p)
 }
 
 /* One with room, or a new one. NULL: out of memory. */
-static struct conn *take_h2(struct gateway_loop *home, struct peer *p, bool fresh)
+static struct conn *take_h2(struct gateway_loop *home, struct peer *p, bool fresh, bool anew)
 {
     LIST_EACH(it, &p->h2)
     {
         struct conn *c = LIST_ENTRY(it, struct conn, idle);
-        if (!fresh && h2__has_room(c))
+        if (!fresh && !anew && h2__has_room(c))
             return c;
     }
     struct conn *c = conn_new(home, p);
@@ -257,9 +257,9 @@ static struct conn *take_h2(struct gateway_loop *home, struct peer *p, bool fres
     return c;
 }
 
-static struct conn *take_h1(struct gateway_loop *home, struct peer *p, struct exchange *x)
+static struct conn *take_h1(struct gateway_loop *home, struct peer *p, struct exchange *x, bool anew)
 {
-    struct list *l = x->fresh ? NULL : list_first(&p->idle);
+    struct list *l = x->fresh || anew ? NULL : list_first(&p->idle);
     struct conn *c = l ? LIST_ENTRY(l, struct conn, idle) : conn_new(home, p);
     if (!c)
         return NULL;
@@ -276,11 +276,12 @@ static struct conn *take_h1(struct gateway_loop *home, struct peer *p, struct ex
 int exchange_take(struct exchange *x, struct gateway_loop *home, struct gateway_transport *t, struct str name, struct str host)
 {
     struct peer *p = peer_of(home, t, name, host);
+    bool anew = x->anew;
     ASSERT(!x->ops);
     *x = (struct exchange){.events = x->events, .arena = x->arena, .fresh = x->fresh};
     if (!p)
         return STATUS_NOMEM;
-    struct conn *c = wants_h2(p) ? take_h2(home, p, x->fresh) : take_h1(home, p, x);
+    struct conn *c = wants_h2(p) ? take_h2(home, p, x->fresh, anew) : take_h1(home, p, x, anew);
     if (!c)
         return STATUS_NOMEM;
     leave_idle(c);

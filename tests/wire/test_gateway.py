@@ -197,6 +197,48 @@ def test_not_idempotent_is_sent_once(tmp_path):
             assert len(good.requests) == 5 and len(bad.requests) == 5
 
 
+def closes_reused(connections):
+    """Answers the first request of a connection, and closes at the second: what a request meets that leaves as the server closes. `connections`: seen."""
+    def behave(connection, request):
+        if connection in connections:
+            return "close"
+        connections.add(connection)
+        return answer()(connection, request)
+    return behave
+
+
+def test_a_kept_connection_that_closes_is_no_failure(tmp_path):
+    """A single server, which may fail once, and no retries: every request is answered, over a new connection, and no failure is counted. One that
+    must not be sent twice isn't."""
+    with Upstream(closes_reused(set())) as up:
+        routes = [{"path": "/r", "upstream": "p"}, {"path": "/n", "upstream": "n", "idempotent": False}]
+        pools = [pool([up], name, max_fails=1, retry={"attempts": 1}) for name in "pn"]
+        with gateway(tmp_path, text_of(pools, routes)) as g, requests.Session() as client:
+            for i in range(4):
+                assert client.post(g.url + "/r", data=f"{i}").status_code == 200
+            # 0 | 1 again 1 | 2 again 2 | 3 again 3: each new connection is kept, and closes at its second request
+            assert [r.body for r in up.requests] == [b"0", b"1", b"1", b"2", b"2", b"3", b"3"]
+            assert up.connections == 4
+            assert total(g, "inferd_upstream_requests_total", pool="p", outcome="ok") == 4
+            assert total(g, "inferd_upstream_requests_total", pool="p", outcome="gateway_failure") == 0
+            assert total(g, "inferd_upstream_retries_total", pool="p") == 0
+            assert client.post(g.url + "/n", data=b"once").status_code == 200
+            assert client.post(g.url + "/n", data=b"twice").status_code == 502
+            assert [r.body for r in up.requests[7:]] == [b"once", b"twice"]
+
+
+def test_a_new_connection_that_closes_is_a_failure(tmp_path):
+    """After the kept one the new one closes as well: one 502, two connections, one failure counted."""
+    with Upstream(closes_reused(set())) as up:
+        text = text_of([pool([up], retry={"attempts": 1})], [{"path": "/r", "upstream": "p"}])
+        with gateway(tmp_path, text) as g, requests.Session() as client:
+            assert client.post(g.url + "/r", data=b"x").status_code == 200
+            up.behave = reset
+            assert client.post(g.url + "/r", data=b"x").status_code == 502
+            assert len(up.requests) == 3 and up.connections == 2
+            assert total(g, "inferd_upstream_requests_total", pool="p", outcome="gateway_failure") == 1
+
+
 def test_a_dead_replica_is_ejected(tmp_path, repository):
     """kill -9: nobody sees it, and after five failures in a row nothing is sent there."""
     write_fake(repository, "simple", SIMPLE)

@@ -187,6 +187,8 @@ static bool on_refuse(void *ctx, struct http_request *r, int status, const char 
 /* What a request came to, in its protocol's numbers. */
 static int code_of(const struct http_request *r, const struct api_call *call)
 {
+    if (call->is_grpc && !r->gone && !call->status)
+        return call->grpc_code;
     if (call->is_grpc)
         return status_grpc(r->gone ? STATUS_CANCELLED : call->status);
     return r->gone ? 499 : r->reply_status;

@@ -118,6 +118,7 @@ struct api_call {
     const char *error_param;  /* what an error in OpenAI's shape names: the field, and its code; NULL: none */
     const char *error_code;
     struct infer_call *infer;      /* while an inference is under way */
+    int grpc_code;                 /* of a gRPC call that another server answered: what it said */
     struct gateway_target target;  /* of a request that another server answers; taken by gateway_forward */
     bool undecided, remote;        /* the body decides; it is with the gateway, and counted in flight */
     struct proxy_grpc *proxy_grpc; /* proxy_grpc.c; of a gRPC call whose model decides */

@@ -53,6 +53,7 @@ static void refuse(struct http_request *r, struct api_call *call, int status, co
 static void give(struct api *a, struct http_request *r, struct api_call *call, struct str model)
 {
     struct gateway_hints h = {.model = model, .own_credentials = call->who != NULL, .grpc = true, .stream = true};
+    h.grpc_code = &call->grpc_code;
     if (call->who)
         h.tenant = str_of(call->who->tenant);
     h.endless = call->match.id != ROUTE_GRPC_INFER;

@@ -10,6 +10,8 @@
 #include "wire/grpc_frame.h"
 
 #define COLLECT_BYTES (64u << 10)
+#define GRPC_UNKNOWN  2
+#define GRPC_CODE_MAX 16
 
 static void on_writable(struct http_request *r)
 {
@@ -108,9 +110,24 @@ static void end_stream(struct forward *f)
         http_stream_end(f->r);
 }
 
+/* In its trailers, or in an answer's head that is all of it; of a server that says none, or nonsense: UNKNOWN. */
+static void tell_grpc_code(const struct forward *f)
+{
+    const struct exchange *x = &f->x;
+    struct str said = exchange_header(x, "grpc-status");
+    uint64_t code;
+    if (!f->hints.grpc_code)
+        return;
+    for (size_t i = 0; i < x->n_trailers; i++)
+        if (str_ieqz(x->trailers[i].name, "grpc-status"))
+            said = x->trailers[i].value;
+    *f->hints.grpc_code = said.p && str_to_u64(said, &code) && code <= GRPC_CODE_MAX ? (int)code : GRPC_UNKNOWN;
+}
+
 void answer__end(struct forward *f)
 {
     tell_usage(f);
+    tell_grpc_code(f);
     if (f->phase == FORWARD_STREAMING) {
         end_stream(f);
         return;
@@ -139,6 +156,8 @@ static void end_call(struct forward *f, int status, const char *text)
     char code[8];
     struct buf message;
     buf_init(&message);
+    if (f->hints.grpc_code)
+        *f->hints.grpc_code = status_grpc(status);
     snprintf(code, sizeof code, "%d", status_grpc(status));
     grpc_message_append(&message, str_of(text));
     const struct http_header trailers[] = {{STR("grpc-status"), str_of(code)}, {STR("grpc-message"), buf_str(&message)}};

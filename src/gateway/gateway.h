@@ -82,6 +82,7 @@ struct gateway_hints {
                        NULL: nobody asks */
     bool grpc; /* the body comes in pieces (gateway_piece), errors are gRPC's, `endless`: max_body does not bound it */
     bool endless;
+    int *grpc_code;       /* set to the status that the call's server ended it with, before the reply is complete; as `used` */
     bool own_credentials; /* Authorization and x-api-key were meant for this server: they are not sent on */
 };
 

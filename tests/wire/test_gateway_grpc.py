@@ -182,6 +182,8 @@ def test_streams_both_ways(tmp_path):
             next(call)
         assert e.value.code() == grpc.StatusCode.FAILED_PRECONDITION and e.value.details() == "not % this ü"
         assert dict(e.value.trailing_metadata())["x-trailing"] == "t"
+        wait_for(lambda: total(g, "inferd_api_requests_total", code="9") == 1)  # FAILED_PRECONDITION
+        assert total(g, "inferd_api_requests_total", code="0") == 1
         big = b"x" * (8 << 20)
         assert raw(channel, "stream_stream")(iter([big] * 3), metadata=[("x-up", "1")]).__next__() == b"<" + big + b">"
 
@@ -248,6 +250,11 @@ def test_failures(tmp_path):
             raw(channel)(b"x")
         assert (e.value.code(), e.value.details()) == (grpc.StatusCode.UNAVAILABLE, "every server that was asked answered 503")
 
+        def counted():  # UNAVAILABLE and CANCELLED
+            return sum(total(g, "inferd_api_requests_total", code=code) for code in ("14", "1"))
+
+        wait_for(lambda: counted() == 1)
+
         def dies(requests_, context):
             yield b"1"
             bad.server.stop(0)
@@ -258,6 +265,7 @@ def test_failures(tmp_path):
         with pytest.raises(grpc.RpcError) as e:
             next(call)
         assert e.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+        wait_for(lambda: counted() == 2)
         with pytest.raises(grpc.RpcError) as e:
             raw(channel)(b"x")
         assert e.value.code() == grpc.StatusCode.UNAVAILABLE and "can't be reached" in e.value.details()

@@ -485,11 +485,23 @@ int gateway_server_init(struct arena *arena, const char *address, const char *zo
     return rc;
 }
 
+static int check_path(struct reader *r, const char *key, const char *path)
+{
+    if (!path[0] || path[0] == '/')
+        return 0;
+    return node_error(r->err, r->where, 0, STATUS_INVALID,
+                      "upstreams[].%s: '%s' is not accepted; give a path that begins with /", key, path);
+}
+
 static int check_pools(struct reader *r, const struct gateway_config *c)
 {
     for (size_t i = 0; i < c->n_pools; i++) {
         const struct gateway_pool *p = &c->pools[i];
         int rc = check_tls(r, p);
+        if (rc == 0)
+            rc = check_path(r, "check.path", p->check.path);
+        if (rc == 0)
+            rc = check_path(r, "report.path", p->report.path);
         if (rc)
             return rc;
         if (strcmp(p->name, "local") == 0)

@@ -27,6 +27,10 @@ struct reader {
 
 static int bad(const struct reader *r, const struct node *n, const char *accepted)
 {
+    static const char *const kinds[] = {[NODE_LIST] = "this list", [NODE_MAP] = "this map"};
+    if (n->kind != NODE_SCALAR)
+        return node_error(r->err, r->where, n->line, STATUS_INVALID, "%.*s: %s is not accepted; give %s", STR_ARG(n->key),
+                          kinds[n->kind], accepted);
     return node_error(r->err, r->where, n->line, STATUS_INVALID, "%.*s: \"%.*s\" is not accepted; give %s", STR_ARG(n->key),
                       STR_ARG(n->text), accepted);
 }
@@ -415,7 +419,7 @@ static int read_range(const struct reader *r, const struct node *n, void *to)
     t->has_range = true;
     bool ok = n->kind == NODE_LIST && n->n == 2 && n->first->kind == NODE_SCALAR && n->last->kind == NODE_SCALAR &&
               str_to_f64(n->first->text, &t->range[0]) && str_to_f64(n->last->text, &t->range[1]) && t->range[0] <= t->range[1];
-    return ok ? 0 : bad(r, n, "two numbers, the least and the greatest value");
+    return ok ? 0 : bad(r, n, "two numbers, the least value first and the greatest second");
 }
 
 static int read_tensor(const struct reader *r, const struct node *n, void *to)

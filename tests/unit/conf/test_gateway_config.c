@@ -86,6 +86,8 @@ static void refused(void **state)
          "f.yaml:3: upstreams[].servers[].weight: '1001' is not accepted; give a whole number in 1..1000"},
         {"upstreams:\n  - {name: a, servers: [\"h:1\"], check: {interval: 2}}\n",
          "f.yaml:2: upstreams[].check.interval: '2' is not accepted; give a time in 50ms..1h"},
+        {"upstreams:\n  - {name: a, servers: [\"h:1\"], check: {path: nope}}\n",
+         "f.yaml: upstreams[].check.path: 'nope' is not accepted; give a path that begins with /"},
         {"routes:\n  - {upstream: b}\n", "f.yaml: routes[0] sends to 'b', which `upstreams` does not name"},
         {"upstreams:\n  - {name: local, servers: [\"h:1\"]}\n",
          "f.yaml: upstreams[].name: 'local' is this process; take another name"},

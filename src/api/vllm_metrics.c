@@ -6,6 +6,7 @@
 
 #include "api/api_priv.h"
 #include "base/size.h"
+#include "obs/metrics.h"
 
 static const struct alias {
     const char *ours, *theirs; /* without "inferd_llm_" and "vllm:" */
@@ -43,26 +44,10 @@ static bool read_type(struct str line, struct str *name, struct str *kind)
     return true;
 }
 
-/* The value of a label inside {...}; empty when it isn't there. Names of models need no escapes. */
-static struct str label(struct str labels, const char *key)
-{
-    size_t k = strlen(key);
-    for (size_t i = 0; i + k + 2 < labels.n; i++) {
-        if ((i && labels.p[i - 1] != ',' && labels.p[i - 1] != '{') || memcmp(labels.p + i, key, k) != 0 ||
-            memcmp(labels.p + i + k, "=\"", 2) != 0)
-            continue;
-        struct str v = {labels.p + i + k + 2, 0};
-        while (i + k + 2 + v.n < labels.n && v.p[v.n] != '"')
-            v.n++;
-        return v;
-    }
-    return (struct str){0};
-}
-
 static void put_sample(struct buf *out, const char *theirs, struct str suffix, struct str labels, struct str value)
 {
-    struct str reason = label(labels, "reason"), le = label(labels, "le");
-    buf_printf(out, "vllm:%s%.*s{model_name=\"%.*s\"", theirs, STR_ARG(suffix), STR_ARG(label(labels, "model")));
+    struct str reason = metrics_label(labels, "reason"), le = metrics_label(labels, "le");
+    buf_printf(out, "vllm:%s%.*s{model_name=\"%.*s\"", theirs, STR_ARG(suffix), STR_ARG(metrics_label(labels, "model")));
     if (reason.p)
         buf_printf(out, ",finished_reason=\"%.*s\"", STR_ARG(str_eqz(reason, "cancelled") ? STR("abort") : reason));
     if (le.p)
@@ -127,9 +112,9 @@ static void put_cache(struct str text, bool info, struct buf *out)
         first = false;
         if (info)
             buf_printf(out, "vllm:cache_config_info{model_name=\"%.*s\",block_size=\"32\",num_gpu_blocks=\"%.0f\"} 1\n",
-                       STR_ARG(label(labels, "model")), total);
+                       STR_ARG(metrics_label(labels, "model")), total);
         else
-            buf_printf(out, "vllm:kv_cache_usage_perc{model_name=\"%.*s\"} %.6g\n", STR_ARG(label(labels, "model")),
+            buf_printf(out, "vllm:kv_cache_usage_perc{model_name=\"%.*s\"} %.6g\n", STR_ARG(metrics_label(labels, "model")),
                        total > 0 ? value_of(text, "kv_blocks_used", labels) / total : 0);
     }
 }

@@ -65,6 +65,12 @@ void buf_append_c(struct buf *b, char c)
     buf_append(b, &c, 1);
 }
 
+void buf_append_utf8(struct buf *b, uint32_t c)
+{
+    char out[4];
+    buf_append(b, out, str_utf8_put(c, out));
+}
+
 void buf_append_u64(struct buf *b, uint64_t v)
 {
     char text[20];

@@ -37,6 +37,7 @@ void buf_append(struct buf *b, const void *p, size_t n);
 void buf_append_str(struct buf *b, struct str s);
 void buf_append_z(struct buf *b, const char *z);
 void buf_append_c(struct buf *b, char c);
+void buf_append_utf8(struct buf *b, uint32_t c); /* a character, at most U+10FFFF */
 void buf_append_u64(struct buf *b, uint64_t v);
 void buf_append_i64(struct buf *b, int64_t v);
 void buf_printf(struct buf *b, const char *fmt, ...) PRINTF_LIKE(2, 3);

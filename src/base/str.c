@@ -29,6 +29,26 @@ bool str_ends(struct str s, struct str suffix)
     return s.n >= suffix.n && (suffix.n == 0 || memcmp(s.p + s.n - suffix.n, suffix.p, suffix.n) == 0);
 }
 
+size_t str_utf8_put(uint32_t c, void *out)
+{
+    uint8_t *p = out;
+    if (c < 0x80) {
+        p[0] = (uint8_t)c;
+        return 1;
+    }
+    if (c < 0x800) {
+        p[0] = (uint8_t)(0xc0 | c >> 6), p[1] = (uint8_t)(0x80 | (c & 63));
+        return 2;
+    }
+    if (c < 0x10000) {
+        p[0] = (uint8_t)(0xe0 | c >> 12), p[1] = (uint8_t)(0x80 | (c >> 6 & 63)), p[2] = (uint8_t)(0x80 | (c & 63));
+        return 3;
+    }
+    p[0] = (uint8_t)(0xf0 | c >> 18), p[1] = (uint8_t)(0x80 | (c >> 12 & 63));
+    p[2] = (uint8_t)(0x80 | (c >> 6 & 63)), p[3] = (uint8_t)(0x80 | (c & 63));
+    return 4;
+}
+
 size_t str_utf8_at(struct str s, size_t at)
 {
     const unsigned char *p = (const unsigned char *)s.p + at;

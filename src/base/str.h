@@ -44,6 +44,8 @@ bool str_ends(struct str s, struct str suffix);
 /* Length of the UTF-8 sequence that starts at s.p[at] (at < s.n), or 0 when there is none (RFC 3629: no surrogates, no overlong
  * forms, nothing past U+10FFFF). */
 size_t str_utf8_at(struct str s, size_t at);
+/* The character `c` (at most U+10FFFF) as 1 to 4 bytes of UTF-8; how many. */
+size_t str_utf8_put(uint32_t c, void *out);
 
 /* A NUL-terminated copy that the caller frees; NULL: out of memory. */
 char *str_dup(struct str s);

@@ -76,25 +76,6 @@ static struct str identifier(struct scanner *s)
 
 /* ---- strings ---- */
 
-static void append_utf8(struct buf *b, uint32_t c)
-{
-    if (c < 0x80) {
-        buf_append_c(b, (char)c);
-    } else if (c < 0x800) {
-        buf_append_c(b, (char)(0xc0 | c >> 6));
-        buf_append_c(b, (char)(0x80 | (c & 0x3f)));
-    } else if (c < 0x10000) {
-        buf_append_c(b, (char)(0xe0 | c >> 12));
-        buf_append_c(b, (char)(0x80 | (c >> 6 & 0x3f)));
-        buf_append_c(b, (char)(0x80 | (c & 0x3f)));
-    } else {
-        buf_append_c(b, (char)(0xf0 | c >> 18));
-        buf_append_c(b, (char)(0x80 | (c >> 12 & 0x3f)));
-        buf_append_c(b, (char)(0x80 | (c >> 6 & 0x3f)));
-        buf_append_c(b, (char)(0x80 | (c & 0x3f)));
-    }
-}
-
 /* Up to `max` digits of `base` at s->at; false when there is none. */
 static bool digits(struct scanner *s, int base, int max, uint32_t *out)
 {
@@ -123,7 +104,7 @@ static int unicode_escape(struct scanner *s, int width)
     }
     if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
         return fail(s, "not a Unicode character");
-    append_utf8(&s->text, c);
+    buf_append_utf8(&s->text, c);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "edge/guard.h"
+#include "edge/guard_stats.h"
 #include "edge/identity.h"
 
 #define SPAN_BYTES 64
@@ -41,7 +42,7 @@ const char *guard_check_name(enum guard_check c)
     break
 #define AS_IS(x) (x)
 
-static void load(const struct tensor *t, size_t first, size_t n, double *out)
+void guard_load_f64(const struct tensor *t, size_t first, size_t n, double *out)
 {
     const uint8_t *p = t->data.p + first * dtype_bytes(t->dtype);
     switch (t->dtype) {
@@ -98,7 +99,7 @@ static bool all_good(const struct tensor *t, size_t n, double least, double most
         return all_f32(t->data.p, n, least, most);
     for (size_t at = 0; at < n && !bad; at += BLOCK) {
         size_t k = MIN_OF((size_t)BLOCK, n - at);
-        load(t, at, k, x);
+        guard_load_f64(t, at, k, x);
         for (size_t i = 0; i < k; i++)
             bad |= !(x[i] >= least) | !(x[i] <= most);
     }
@@ -141,8 +142,8 @@ static int check_values(const struct guard_tensor *g, const struct tensor *t, en
     /* what is no number is in no range; where any range is right, only real numbers can fail */
     if (!n || !(g->has_range || (g->finite && is_real(t->dtype))) || all_good(t, n, least, most))
         return 0;
-    for (load(t, 0, 1, &v); i + 1 < n && v >= least && v <= most;)
-        load(t, ++i, 1, &v);
+    for (guard_load_f64(t, 0, 1, &v); i + 1 < n && v >= least && v <= most;)
+        guard_load_f64(t, ++i, 1, &v);
     position(&t->shape, i, at, sizeof at);
     if (isfinite(v)) {
         error_set(err, STATUS_INVALID, "input \"%.*s\": the value %.9g at %s is not accepted; accepted: %.9g to %.9g",

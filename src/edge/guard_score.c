@@ -18,47 +18,18 @@ bool guard_row_features(const struct tensor *t, size_t *rows, size_t *features)
     return *rows > 0;
 }
 
-#define LOAD_AS(TYPE, CONVERT)                                                                                                 \
-    for (size_t i = 0; i < n; i++) {                                                                                           \
-        TYPE raw;                                                                                                              \
-        memcpy(&raw, p + i * sizeof raw, sizeof raw);                                                                          \
-        out[i] = (float)CONVERT(raw);                                                                                          \
-    }                                                                                                                          \
-    break
-
-#define AS_IS(x) (x)
-
 void guard_load(const struct tensor *t, size_t first, size_t n, float *out)
 {
-    const uint8_t *p = t->data.p + first * dtype_bytes(t->dtype);
-    switch (t->dtype) {
-    case DTYPE_FP32:
-        memcpy(out, p, n * sizeof *out);
-        break;
-    case DTYPE_FP64:
-        LOAD_AS(double, AS_IS);
-    case DTYPE_FP16:
-        LOAD_AS(uint16_t, f16_to_f32);
-    case DTYPE_BF16:
-        LOAD_AS(uint16_t, bf16_to_f32);
-    case DTYPE_UINT8:
-        LOAD_AS(uint8_t, AS_IS);
-    case DTYPE_UINT16:
-        LOAD_AS(uint16_t, AS_IS);
-    case DTYPE_UINT32:
-        LOAD_AS(uint32_t, AS_IS);
-    case DTYPE_UINT64:
-        LOAD_AS(uint64_t, AS_IS);
-    case DTYPE_INT8:
-        LOAD_AS(int8_t, AS_IS);
-    case DTYPE_INT16:
-        LOAD_AS(int16_t, AS_IS);
-    case DTYPE_INT32:
-        LOAD_AS(int32_t, AS_IS);
-    case DTYPE_INT64:
-        LOAD_AS(int64_t, AS_IS);
-    default:
-        memset(out, 0, n * sizeof *out);
+    if (t->dtype == DTYPE_FP32) {
+        memcpy(out, t->data.p + first * sizeof *out, n * sizeof *out);
+        return;
+    }
+    double x[BLOCK];
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t k = MIN_OF(n - at, (size_t)BLOCK);
+        guard_load_f64(t, first + at, k, x);
+        for (size_t i = 0; i < k; i++)
+            out[at + i] = (float)x[i];
     }
 }
 

@@ -60,5 +60,7 @@ void guard_reference_score(const struct guard_reference *r, const struct tensor 
 bool guard_row_features(const struct tensor *t, size_t *rows, size_t *features);
 /* Features [at, at + n) of a row as floats. */
 void guard_load(const struct tensor *t, size_t first, size_t n, float *out);
+/* Elements [first, first + n) as doubles; 0 where the type has no numbers. guard_input.c */
+void guard_load_f64(const struct tensor *t, size_t first, size_t n, double *out);
 
 #endif

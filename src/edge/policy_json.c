@@ -46,25 +46,6 @@ void policy__json_reset(struct policy_json *j)
     buf_clear(&j->got);
 }
 
-static void append_utf8(struct buf *b, uint32_t c)
-{
-    if (c < 0x80) {
-        buf_append_c(b, (char)c);
-    } else if (c < 0x800) {
-        buf_append_c(b, (char)(0xc0 | c >> 6));
-        buf_append_c(b, (char)(0x80 | (c & 0x3f)));
-    } else if (c < 0x10000) {
-        buf_append_c(b, (char)(0xe0 | c >> 12));
-        buf_append_c(b, (char)(0x80 | (c >> 6 & 0x3f)));
-        buf_append_c(b, (char)(0x80 | (c & 0x3f)));
-    } else {
-        buf_append_c(b, (char)(0xf0 | c >> 18));
-        buf_append_c(b, (char)(0x80 | (c >> 12 & 0x3f)));
-        buf_append_c(b, (char)(0x80 | (c >> 6 & 0x3f)));
-        buf_append_c(b, (char)(0x80 | (c & 0x3f)));
-    }
-}
-
 /* Inside a string's quotes. Bytes that are no UTF-8 stay what they are. */
 static void append_encoded(struct buf *out, struct str s)
 {
@@ -89,7 +70,7 @@ static void append_encoded(struct buf *out, struct str s)
 static void drop_half(struct policy_json *j)
 {
     if (j->high)
-        append_utf8(&j->value, 0xfffd);
+        buf_append_utf8(&j->value, 0xfffd);
     j->high = 0;
 }
 
@@ -184,7 +165,7 @@ static void take_unit(struct policy_json *j)
     uint32_t u = j->unit;
     j->where = STRING;
     if (j->high && u >= 0xdc00 && u <= 0xdfff) {
-        append_utf8(&j->value, 0x10000 + ((j->high - 0xd800) << 10) + (u - 0xdc00));
+        buf_append_utf8(&j->value, 0x10000 + ((j->high - 0xd800) << 10) + (u - 0xdc00));
         j->high = 0;
         return;
     }
@@ -192,7 +173,7 @@ static void take_unit(struct policy_json *j)
     if (u >= 0xd800 && u <= 0xdbff)
         j->high = u;
     else
-        append_utf8(&j->value, u >= 0xdc00 && u <= 0xdfff ? 0xfffd : u);
+        buf_append_utf8(&j->value, u >= 0xdc00 && u <= 0xdfff ? 0xfffd : u);
 }
 
 /* False: `c` is no digit; the escape is broken, and `c` is the next character of the string. */
@@ -201,7 +182,7 @@ static bool take_hex(struct policy_json *j, char c)
     int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
     if (d < 0) {
         drop_half(j);
-        append_utf8(&j->value, 0xfffd);
+        buf_append_utf8(&j->value, 0xfffd);
         j->where = STRING;
         return false;
     }

@@ -89,6 +89,9 @@ void metrics_unhook(struct metrics *m, const void *ctx);
  * waits for another scrape to end. Out of memory sets out->failed. */
 void metrics_render(struct metrics *m, struct buf *out);
 
+/* The value of `key` among the labels of a line of that format, as it stands there (escapes too); empty when it isn't there. */
+struct str metrics_label(struct str labels, const char *key);
+
 /* Default bounds: 14 latency bounds from 100 us to 10 s, in seconds. */
 extern const double METRICS_LATENCY_BOUNDS[];
 extern const size_t METRICS_LATENCY_BOUNDS_N;

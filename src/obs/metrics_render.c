@@ -228,3 +228,18 @@ void metrics_render(struct metrics *m, struct buf *out)
     os_cond_broadcast(&m->idle);
     os_mutex_unlock(&m->lock);
 }
+
+struct str metrics_label(struct str labels, const char *key)
+{
+    size_t k = strlen(key);
+    for (size_t i = 0; i + k + 2 < labels.n; i++) {
+        if ((i && !strchr(",{ ", labels.p[i - 1])) || memcmp(labels.p + i, key, k) != 0 ||
+            memcmp(labels.p + i + k, "=\"", 2) != 0)
+            continue;
+        struct str v = {labels.p + i + k + 2, 0};
+        while (i + k + 2 + v.n < labels.n && v.p[v.n] != '"')
+            v.n++;
+        return v;
+    }
+    return (struct str){0};
+}

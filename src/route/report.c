@@ -6,6 +6,7 @@
 #include "base/map.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "obs/metrics.h"
 #include "wire/json.h"
 
 #define QUEUED_MAX  1e9
@@ -144,25 +145,9 @@ static void take_sample(struct page *g, const struct wanted *w, double v)
     }
 }
 
-/* The value of `key` among labels; empty when it is not there. Adapters' names with escapes are taken as they stand. */
-static struct str label(struct str labels, const char *key)
-{
-    size_t k = strlen(key);
-    for (size_t i = 0; i + k + 2 < labels.n; i++) {
-        if ((i && labels.p[i - 1] != ',' && labels.p[i - 1] != ' ') || memcmp(labels.p + i, key, k) != 0 ||
-            memcmp(labels.p + i + k, "=\"", 2) != 0)
-            continue;
-        struct str v = {labels.p + i + k + 2, 0};
-        while (i + k + 2 + v.n < labels.n && v.p[v.n] != '"')
-            v.n++;
-        return v;
-    }
-    return (struct str){0};
-}
-
 static void take_adapters(struct page *g, struct str labels, double at, struct upstream_report *out)
 {
-    struct str names = label(labels, "running_lora_adapters"), one;
+    struct str names = metrics_label(labels, "running_lora_adapters"), one;
     if (out->has_adapters && at < g->adapters_at)
         return;
     g->any = true;
@@ -202,7 +187,7 @@ static void take_line(struct page *g, struct str line, struct upstream_report *o
     if (!cut_sample(line, &name, &labels, &v))
         return;
     if (str_eqz(name, "inferd_llm_adapter_loaded")) { /* one a line; our page has no vllm:lora_requests_info */
-        struct str adapter = label(labels, "adapter");
+        struct str adapter = metrics_label(labels, "adapter");
         out->has_adapters = true;
         if (v > 0 && adapter.n && out->n_adapters < REPORT_ADAPTERS_MAX)
             out->adapters[out->n_adapters++] = report_adapter(adapter);

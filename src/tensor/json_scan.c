@@ -62,25 +62,6 @@ static int hex4(const char *p, const char *end)
     return v;
 }
 
-static size_t put_utf8(uint32_t c, char *out)
-{
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (char)(0xc0 | c >> 6), out[1] = (char)(0x80 | (c & 63));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (char)(0xe0 | c >> 12), out[1] = (char)(0x80 | (c >> 6 & 63)), out[2] = (char)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | c >> 18), out[1] = (char)(0x80 | (c >> 12 & 63));
-    out[2] = (char)(0x80 | (c >> 6 & 63)), out[3] = (char)(0x80 | (c & 63));
-    return 4;
-}
-
 /* The escape behind a backslash at p - 1 as UTF-8 in out[4]; moves *p behind it. 0: not an escape. */
 static size_t escape(const char **p, const char *end, char *out, const char **why)
 {
@@ -99,13 +80,13 @@ static size_t escape(const char **p, const char *end, char *out, const char **wh
         return 0;
     *p += 5;
     if (c < 0xd800 || c > 0xdfff)
-        return put_utf8((uint32_t)c, out);
+        return str_utf8_put((uint32_t)c, out);
     *why = "has half of a surrogate pair";
     int low = c < 0xdc00 && end - *p >= 6 && (*p)[0] == '\\' && (*p)[1] == 'u' ? hex4(*p + 2, end) : -1;
     if (low < 0xdc00 || low > 0xdfff)
         return 0;
     *p += 6;
-    return put_utf8(0x10000 + ((uint32_t)(c - 0xd800) << 10) + (uint32_t)(low - 0xdc00), out);
+    return str_utf8_put(0x10000 + ((uint32_t)(c - 0xd800) << 10) + (uint32_t)(low - 0xdc00), out);
 }
 
 const char *json_string_decode(const char *p, const char *end, char *dst, size_t *n, const char **why, const char **bad)

@@ -229,25 +229,6 @@ static int copy_numbers(const struct header *h, const uint8_t *data, size_t each
     return STATUS_OK;
 }
 
-static size_t utf8_put(uint32_t c, uint8_t *out)
-{
-    if (c < 0x80) {
-        out[0] = (uint8_t)c;
-        return 1;
-    }
-    if (c < 0x800) {
-        out[0] = (uint8_t)(0xc0 | c >> 6), out[1] = (uint8_t)(0x80 | (c & 63));
-        return 2;
-    }
-    if (c < 0x10000) {
-        out[0] = (uint8_t)(0xe0 | c >> 12), out[1] = (uint8_t)(0x80 | (c >> 6 & 63)), out[2] = (uint8_t)(0x80 | (c & 63));
-        return 3;
-    }
-    out[0] = (uint8_t)(0xf0 | c >> 18), out[1] = (uint8_t)(0x80 | (c >> 12 & 63));
-    out[2] = (uint8_t)(0x80 | (c >> 6 & 63)), out[3] = (uint8_t)(0x80 | (c & 63));
-    return 4;
-}
-
 /* One fixed-width element as text, without its trailing NULs; false: not Unicode. A UCS-4 character takes at most the four
  * bytes that it has in the file. */
 static bool string_of(const struct header *h, const uint8_t *p, size_t each, uint8_t *out, size_t *n)
@@ -268,7 +249,7 @@ static bool string_of(const struct header *h, const uint8_t *p, size_t each, uin
         c = h->order == '>' ? __builtin_bswap32(c) : c;
         if (c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
             return false;
-        *n += utf8_put(c, out + *n);
+        *n += str_utf8_put(c, out + *n);
     }
     return true;
 }

@@ -200,18 +200,33 @@ static void utf8_sequences(void **state)
     assert_int_equal(str_utf8_at(STR("a\xc3\xa9"), 1), 2);
 }
 
+/* The Unicode standard's examples, table 3-4, and the largest of each length. */
+static void test_utf8_put(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t c;
+        const char *bytes;
+    } cases[] = {
+        {0x4d, "\x4d"},           {0x7f, "\x7f"},           {0x430, "\xd0\xb0"},           {0x7ff, "\xdf\xbf"},
+        {0x4e8c, "\xe4\xba\x8c"}, {0xffff, "\xef\xbf\xbf"}, {0x10302, "\xf0\x90\x8c\x82"}, {0x10ffff, "\xf4\x8f\xbf\xbf"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char out[5] = {0};
+        size_t n = str_utf8_put(cases[i].c, out);
+        assert_int_equal(n, strlen(cases[i].bytes));
+        assert_string_equal(out, cases[i].bytes);
+        assert_int_equal(str_utf8_at((struct str){out, n}, 0), n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(compares),
-        cmocka_unit_test(trims_and_cuts),
-        cmocka_unit_test(unsigned_numbers),
-        cmocka_unit_test(signed_numbers),
-        cmocka_unit_test(floating_numbers),
-        cmocka_unit_test(sizes_for_people),
-        cmocka_unit_test(durations_for_people),
-        cmocka_unit_test(model_names),
-        cmocka_unit_test(distances),
+        cmocka_unit_test(test_utf8_put),    cmocka_unit_test(compares),
+        cmocka_unit_test(trims_and_cuts),   cmocka_unit_test(unsigned_numbers),
+        cmocka_unit_test(signed_numbers),   cmocka_unit_test(floating_numbers),
+        cmocka_unit_test(sizes_for_people), cmocka_unit_test(durations_for_people),
+        cmocka_unit_test(model_names),      cmocka_unit_test(distances),
         cmocka_unit_test(utf8_sequences),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

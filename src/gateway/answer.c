@@ -1,6 +1,9 @@
 /* answer.c: an upstream's answer on its way back. One of a known, small length is collected and then given whole, so that until its last byte
  * another server can be asked instead; anything else is streamed: what one read brings is written at once, and a client that doesn't read
- * stops the reading from its upstream, no more. */
+ * stops the reading from its upstream, no more.
+ *
+ * A stream begins at the end of the iteration in which its head came, which is when its first bytes could leave anyway: what breaks, or ends, in
+ * the same read as its head is a collected answer still, so the first can be tried again and the second has a length. */
 #include <stdio.h>
 #include <string.h>
 
@@ -52,27 +55,63 @@ static void tell_usage(struct forward *f)
         *f->hints.used = f->usage->tokens;
 }
 
+/* The reading from the upstream goes on when the client has taken enough. */
+static void pass_on(struct forward *f, struct slice piece)
+{
+    if (!http_stream_write(f->r, piece) && exchange_is_open(&f->x)) {
+        f->blocked = true;
+        exchange_pause(&f->x, true);
+        forward__arm(f, UINT64_MAX); /* it is the client that is slow: net's write timeout watches it */
+    }
+}
+
+static void no_memory(struct forward *f)
+{
+    exchange_drop(&f->x);
+    http_reply_error(f->r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
+    forward__end(f, PICK_CANCELLED);
+}
+
+/* All that came with the head is good: from here on it is a stream. */
+static void begin_stream(struct loop_task *t)
+{
+    struct forward *f = CONTAINER_OF(t, struct forward, begin);
+    f->begin_queued = false;
+    if (!f->held || f->phase != FORWARD_BUFFERING || !exchange_is_open(&f->x))
+        return;
+    size_t n;
+    const char *type;
+    struct http_header *headers = headers__answer(f, &n, &type);
+    struct slice piece = {0};
+    bool empty = f->answer.n == 0;
+    if (f->usage)
+        usage_peek_feed(f->usage, f->answer.p, f->answer.n);
+    if (headers && !empty)
+        piece = slice_take(&f->answer);
+    if (!headers || (!empty && !piece.p)) {
+        no_memory(f);
+        return;
+    }
+    hedge__drop(f);
+    f->phase = FORWARD_STREAMING;
+    f->events = has_events(type);
+    http_stream_begin(f->r, f->x.status, type, headers, n, on_writable);
+    if (piece.p)
+        pass_on(f, piece);
+}
+
 void answer__begin(struct forward *f)
 {
     look_for_usage(f);
     const struct exchange *x = &f->x;
     bool small = x->answer_body == HTTP1_NO_BODY || (x->answer_body == HTTP1_LENGTH && x->content_length <= COLLECT_BYTES);
-    if (small || f->r->method == HTTP_HEAD) {
-        f->phase = FORWARD_BUFFERING;
+    f->phase = FORWARD_BUFFERING;
+    f->held = !small && f->r->method != HTTP_HEAD;
+    if (!f->held || f->begin_queued)
         return;
-    }
-    size_t n;
-    const char *type;
-    struct http_header *headers = headers__answer(f, &n, &type);
-    if (!headers) {
-        exchange_drop(&f->x);
-        http_reply_error(f->r, STATUS_NOMEM, "out of memory for this reply; try again later", 1);
-        forward__end(f, PICK_CANCELLED);
-        return;
-    }
-    f->phase = FORWARD_STREAMING;
-    f->events = has_events(type);
-    http_stream_begin(f->r, x->status, type, headers, n, on_writable);
+    f->begin_queued = true;
+    f->begin.run = begin_stream;
+    loop_defer(f->home->loop, &f->begin);
 }
 
 void answer__take(struct forward *f, struct str part)
@@ -92,11 +131,7 @@ void answer__take(struct forward *f, struct str part)
     s->n = part.n;
     struct slice piece = slice_of(s, 0, part.n);
     slab_unref(s);
-    if (!http_stream_write(f->r, piece) && exchange_is_open(&f->x)) {
-        f->blocked = true;
-        exchange_pause(&f->x, true);
-        forward__arm(f, UINT64_MAX); /* it is the client that is slow: net's write timeout watches it */
-    }
+    pass_on(f, piece);
 }
 
 /* Trailers go to clients that can have them (HTTP/2); net leaves them out elsewhere. */

@@ -476,8 +476,6 @@ static void on_head(struct exchange *x)
     }
     forward__arm(f, now + f->target.route->idle_timeout);
     answer__begin(f);
-    if (f->phase == FORWARD_STREAMING)
-        hedge__drop(f);
 }
 
 static void on_body(struct exchange *x, struct str part)

@@ -239,6 +239,8 @@ struct forward {
     struct loop_task task;
     bool posted;              /* p->lock: taken off the queue, the task is on its way */
     struct buf answer;        /* FORWARD_BUFFERING */
+    struct loop_task begin;   /* answer.c: at the end of the iteration in which the head came */
+    bool held, begin_queued;  /* a long answer, of which the client has heard nothing yet; the task is on its way */
     struct usage_peek *usage; /* of an answer that may tell how many tokens it took */
     struct error last;        /* why the latest try failed */
     int last_status;          /* STATUS_UPSTREAM, STATUS_DEADLINE ... */

@@ -43,6 +43,8 @@ def trickle(connection, request):
         time.sleep(0.05)
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+
 BEFORE = {  # before the answer's first byte went to the client: (what the server does, what a client sees when nobody else is there)
     "reset": (reset, 502),
     "half_open": (half_open, 502),
@@ -51,6 +53,7 @@ BEFORE = {  # before the answer's first byte went to the client: (what the serve
     "two_lengths": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"), 502),
     "length_too_long": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}"), 502),
     "reset_in_the_body": (rst, 502),
+    "chunks_break_with_the_head": (raw(CHUNKED + b"9\r\ndata: 0\n\n\r\nZZ\r\n"), 502),
     "503": (answer(status="503 Service Unavailable"), 503),
     "silent": (silent(), 504),
     "trickle": (trickle, 504),
@@ -96,7 +99,9 @@ def stalls(connection, request):
 
 
 def bad_chunk(connection, request):
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n9\r\ndata: 0\n\n\r\nZZ\r\n")
+    connection.sendall(CHUNKED + b"9\r\ndata: 0\n\n\r\n")
+    time.sleep(0.1)
+    connection.sendall(b"ZZ\r\n")
     return "close"
 
 

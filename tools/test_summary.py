@@ -3,6 +3,9 @@
 ctest counts programs, but a cmocka program holds many tests: where a ctest's output has cmocka's own result lines,
 those are counted instead, and a program that died before its result line counts as the tests it finished plus one
 failure. The exit status is 0 only when something ran and nothing failed.
+
+NAME-again.xml holds a second run of what failed in NAME.xml, alone (test.sh says why): a test that passes there counts as
+passed, and is shown with its first failure as UNSTABLE.
 """
 import os
 import re
@@ -17,11 +20,32 @@ CMOCKA_BEGIN = re.compile(r"^\[=+\] (?:\w+: )?Running \d+ test\(s\)", re.M)
 class Totals:
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
+        self.good = set()  # names of what passed
         self.failures = []  # (where, why)
+        self.unstable = []  # the same of what passed at the second attempt
+
+    def succeed(self, where):
+        self.passed += 1
+        self.good.add(where)
 
     def fail(self, where, why):
         self.failed += 1
         self.failures.append((where, why))
+
+    def forgive(self, again):
+        """Count what failed here and passed in the totals `again` as passed."""
+        bad = {where for where, _ in again.failures}
+        self.unstable = [f for f in self.failures if f[0] in again.good and f[0] not in bad]
+        self.failures = [f for f in self.failures if f not in self.unstable]
+        self.failed -= len(self.unstable)
+        self.passed += len(self.unstable)
+
+    def add(self, other):
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.failures += other.failures
+        self.unstable += other.unstable
 
 
 def cmocka_names(text, word):
@@ -45,10 +69,11 @@ def add_ctest(totals, suite, case, text):
         if bad:
             totals.fail(name, excerpt(text))
         else:
-            totals.passed += 1
+            totals.succeed(name)
         return
     names = cmocka_names(text, "FAILED")
-    totals.passed += len(CMOCKA_OK.findall(text))
+    for test in CMOCKA_OK.findall(text):
+        totals.succeed(f"{name}: {test}")
     totals.skipped += len(cmocka_names(text, "SKIPPED"))
     for test in names:
         totals.fail(f"{name}: {test}", test_excerpt(text, test))
@@ -77,38 +102,51 @@ def add_pytest(totals, suite, case):
     if case.find("skipped") is not None:
         totals.skipped += 1
     else:
-        totals.passed += 1
+        totals.succeed(name)
 
 
-def add_file(totals, path):
-    suite = os.path.splitext(os.path.basename(path))[0]
+def read_file(path, suite):
+    """The totals of one result file, or None where there is none."""
+    if not os.path.exists(path):
+        return None
+    totals = Totals()
     try:
         root = ET.parse(path).getroot()
     except ET.ParseError as e:
         totals.fail(suite, f"the result file cannot be read: {e}")
-        return
+        return totals
     for case in root.iter("testcase"):
         if suite.endswith("-unit"):
             out = case.find("system-out")
             add_ctest(totals, suite, case, (out.text or "") if out is not None else "")
         else:
             add_pytest(totals, suite, case)
+    return totals
+
+
+def show(word, listed):
+    for where, why in listed:
+        print(f"\n{word} {where}")
+        if why:
+            print("    " + why.replace("\n", "\n    "))
 
 
 def main() -> int:
     totals = Totals()
     folder = sys.argv[1]
     for name in sorted(os.listdir(folder)):
-        if not name.endswith(".xml"):
+        suite, extension = os.path.splitext(name)
+        if extension != ".xml" or suite.endswith("-again"):
             continue
-        before = (totals.passed, totals.failed, totals.skipped)
-        add_file(totals, os.path.join(folder, name))
-        passed, failed, skipped = (now - was for now, was in zip((totals.passed, totals.failed, totals.skipped), before))
-        print(f"{name[:-4]:<20} {passed:5} passed {failed:4} failed {skipped:4} skipped")
-    for where, why in totals.failures:
-        print(f"\nFAILED {where}")
-        if why:
-            print("    " + why.replace("\n", "\n    "))
+        part = read_file(os.path.join(folder, name), suite)
+        again = read_file(os.path.join(folder, suite + "-again.xml"), suite)
+        if again:
+            part.forgive(again)
+        totals.add(part)
+        tail = f" {len(part.unstable):4} of them at the second attempt" if part.unstable else ""
+        print(f"{suite:<20} {part.passed:5} passed {part.failed:4} failed {part.skipped:4} skipped{tail}")
+    show("UNSTABLE", totals.unstable)
+    show("FAILED", totals.failures)
     tail = f", {totals.skipped} skipped" if totals.skipped else ""
     print(f"\n{totals.passed} passed, {totals.failed} failed{tail}")
     return 0 if totals.passed and not totals.failed else 1

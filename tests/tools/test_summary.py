@@ -86,5 +86,23 @@ def test_nothing_run_is_not_success(summary):
     assert summary(debug_wire=pytest_xml("<skipped/>"))[0] == 1
 
 
+def test_a_second_attempt_counts_for_what_failed_and_is_shown(summary):
+    def case(name, body=""):
+        return f'<testcase classname="c" name="{name}">{body}</testcase>'
+
+    bad = "<failure message='m'>slow</failure>"
+    first = f"<testsuites>{case('a')}{case('b', bad)}{case('c', bad)}</testsuites>"
+    rc, last, out = summary(debug_wire=first, debug_wire_again=f"<testsuites>{case('b')}{case('c', bad)}</testsuites>")
+    assert (rc, last) == (1, "2 passed, 1 failed") and "UNSTABLE debug-wire c::b\n    slow" in out and "FAILED debug-wire c::c" in out
+    rc, last, _ = summary(debug_wire=first, debug_wire_again=f"<testsuites>{case('b')}{case('c')}</testsuites>")
+    assert (rc, last) == (0, "3 passed, 0 failed")
+
+
+def test_a_second_attempt_of_a_unit_test(summary):
+    good = CMOCKA.replace("[  FAILED  ] bad\n[ RUN", "[       OK ] bad\n[ RUN").split("[  FAILED  ]")[0]
+    rc, last, out = summary(debug_unit=ctest(CMOCKA, "fail", "<failure/>"), debug_unit_again=ctest(good))
+    assert (rc, last) == (0, "2 passed, 0 failed, 1 skipped") and "UNSTABLE debug-unit unit/x: bad" in out
+
+
 def test_a_broken_result_file_is_a_failure(summary):
     assert summary(debug_wire="<testsuite><testcase")[:2] == (1, "0 passed, 1 failed")

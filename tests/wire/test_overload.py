@@ -91,7 +91,7 @@ def test_a_breaker_opens_probes_and_closes(world):
     assert state(world, "breaks")["breaker"]["state"] == "half_open"
     assert ask(world, "breaks").status_code == 200
     assert state(world, "breaks")["breaker"]["state"] == "closed"
-    assert [r["to"] for r in world.records("breaker_changed") if r["model"] == "breaks"] == ["open", "half_open", "closed"]
+    wait(lambda: [r["to"] for r in world.records("breaker_changed") if r["model"] == "breaks"] == ["open", "half_open", "closed"])
     assert world.metric("inferd_overload_changes_total", model="breaks", to="open") == 1
     # a probe that fails opens it again, for twice as long
     assert [ask(world, "breaks", rows=2).status_code for _ in range(4)] == [500] * 4

@@ -100,13 +100,19 @@ static void begin_stream(struct loop_task *t)
         pass_on(f, piece);
 }
 
+/* Nothing can follow such a head, whatever the server makes of it: over HTTP/2 the end of its stream may come late, or with trailers. */
+static bool is_only_head(const struct forward *f)
+{
+    return f->r->method == HTTP_HEAD || f->x.status == 204 || f->x.status == 304;
+}
+
 void answer__begin(struct forward *f)
 {
     look_for_usage(f);
     const struct exchange *x = &f->x;
     bool small = x->answer_body == HTTP1_NO_BODY || (x->answer_body == HTTP1_LENGTH && x->content_length <= COLLECT_BYTES);
     f->phase = FORWARD_BUFFERING;
-    f->held = !small && f->r->method != HTTP_HEAD;
+    f->held = !small && !is_only_head(f);
     if (!f->held || f->begin_queued)
         return;
     f->begin_queued = true;
@@ -159,10 +165,21 @@ static void tell_grpc_code(const struct forward *f)
     *f->hints.grpc_code = said.p && str_to_u64(said, &code) && code <= GRPC_CODE_MAX ? (int)code : GRPC_UNKNOWN;
 }
 
+/* A HEAD's answer has no body to count: its length is what the server said. */
+static void tell_head_length(struct forward *f)
+{
+    uint64_t length;
+    f->r->has_head_length = true;
+    f->r->head_length =
+        str_to_u64(exchange_header(&f->x, "content-length"), &length) && length <= INT64_MAX ? (int64_t)length : -1;
+}
+
 void answer__end(struct forward *f)
 {
     tell_usage(f);
     tell_grpc_code(f);
+    if (f->r->method == HTTP_HEAD)
+        tell_head_length(f);
     if (f->phase == FORWARD_STREAMING) {
         end_stream(f);
         return;
@@ -174,7 +191,7 @@ void answer__end(struct forward *f)
     bool empty = f->answer.n == 0;
     if (!empty)
         body = slice_take(&f->answer);
-    if (f->x.n_trailers && headers && f->r->version == 20) {
+    if (f->x.n_trailers && headers && f->r->version == 20 && !is_only_head(f)) {
         http_stream_begin(f->r, f->x.status, type, headers, n, NULL);
         if (body.p)
             http_stream_write(f->r, body);

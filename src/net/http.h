@@ -53,7 +53,11 @@ struct http_request {
     uint64_t wire_in_bytes;  /* as received, with headers */
     uint64_t wire_out_bytes; /* set when the reply is complete */
     int reply_status;        /* set by http_reply* */
-    struct arena *arena;     /* lives as long as the request */
+    /* Set before http_reply to a HEAD whose answer comes from elsewhere: what a GET's body would be long; -1: nobody said. Else it is
+     * the length of the body that http_reply is given. */
+    int64_t head_length;
+    bool has_head_length;
+    struct arena *arena; /* lives as long as the request */
     struct loop *loop;
     uint32_t max_inflate_ratio; /* the server's limit, for handlers that decompress parts of a body themselves */
     uint8_t version; /* 10, 11, 20: HTTP/1.0, HTTP/1.1, HTTP/2. Of the latter ":authority" is given as the header "host" */

@@ -209,11 +209,11 @@ void http_reply(struct http_request *r, int status, const char *content_type, co
         return;
     }
     bool send = !q->head_only && !has_no_body(status), ok;
+    int64_t says = q->head_only && r->has_head_length ? r->head_length : (int64_t)length;
     if (q->h2)
-        ok = http2__head(q, status, content_type, headers, n_headers, has_no_body(status) ? -1 : (int64_t)length,
-                         send && length > 0);
+        ok = http2__head(q, status, content_type, headers, n_headers, has_no_body(status) ? -1 : says, send && length > 0);
     else
-        ok = queue_head(q, status, content_type, headers, n_headers, (int64_t)length);
+        ok = queue_head(q, status, content_type, headers, n_headers, says);
     send = send && ok;
     for (size_t i = 0; i < n_body; i++)
         if (send && body[i].n)

@@ -222,6 +222,8 @@ static enum http1_event parse_head(struct http1_parser *p)
     if (l.http_major != 1 || l.http_minor > 1)
         return fail(p, 505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
     p->minor = l.http_minor;
+    if (p->response && l.status_code < 100)
+        return fail(p, 400, "a status begins at 100");
     p->status = p->response ? l.status_code : 0;
     enum http1_event e = check_framing(p);
     if (e == HTTP1_HEAD && !p->response)

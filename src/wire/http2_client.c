@@ -116,7 +116,7 @@ static bool field(const struct http2_client *h, struct http2_call *c, struct str
         return false;
     if (str_eqz(name, ":status")) {
         c->status = str_to_u64(value, &status) ? (int)MIN_OF(status, (uint64_t)999) : 0;
-        return true;
+        return c->status >= 100; /* the library looks at its length only */
     }
     if (!c->in_trailers && str_eqz(name, "content-length"))
         c->has_length = str_to_u64(value, &c->content_length);

@@ -15,6 +15,7 @@ import pytest
 import requests
 
 from gateway_upstream import Upstream, answer, events, raw, reset, silent
+from http2_raw import Http2
 from inferd_server import SIMPLE, Server, write_fake
 from test_gateway import BODY, SUM, gateway, pool, text_of, total
 from test_gateway_reports import wait_for
@@ -50,6 +51,8 @@ BEFORE = {  # before the answer's first byte went to the client: (what the serve
     "half_open": (half_open, 502),
     "garbage": (raw(b"\x16\x03\x01 what is this\r\n\r\n"), 502),
     "garbage_after_status": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nbad header\r\n\r\n{}"), 502),
+    "status_0": (raw(b"HTTP/1.1 000 Odd\r\nContent-Length: 2\r\n\r\n{}"), 502),
+    "status_99": (raw(b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}"), 502),
     "two_lengths": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"), 502),
     "length_too_long": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}"), 502),
     "reset_in_the_body": (rst, 502),
@@ -135,6 +138,25 @@ def test_more_than_was_announced_is_not_passed_on(faulty):
     for _ in range(3):
         reply = session.post(g.url + "/alone", data=b"x")
         assert (reply.status_code, reply.text) in ((200, "{}"), (502, reply.text)) and "forged" not in reply.text
+
+
+@pytest.mark.parametrize("said", [b"Content-Length: 77\r\n", b"Transfer-Encoding: chunked\r\n"], ids=["length", "no_length"])
+def test_a_head_tells_the_length_of_the_body_it_stands_for(faulty, said):
+    """RFC 9110 8.6: not that of the body that a HEAD's answer does not have; none where the server says none."""
+    g, alone, bad, good = faulty
+
+    def behave(connection, request):
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + said + b"\r\n")
+
+    alone.behave = behave
+    want = "77" if b"77" in said else None
+    session = requests.Session()
+    for _ in range(2):
+        reply = session.head(g.url + "/alone")
+        assert (reply.status_code, reply.headers.get("content-length"), reply.content) == (200, want, b"")
+    with Http2(g) as c:
+        assert c.ask("HEAD", "/alone") == (200, b"")
+        assert [f.fields.get("content-length") for f in c.frames if hasattr(f, "fields")] == [want]
 
 
 # ---- ten minutes of everything ----

@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import time
 
+import hpack
 import httpx
 import pytest
 import requests
@@ -275,6 +276,32 @@ def test_interim_answers_and_trailers(tmp_path):
         assert requests.get(g.url + "/x").text == "body"
         out = subprocess.run(["curl", "-sS", "-i", "--http2-prior-knowledge", g.url + "/x"], capture_output=True, text=True)
         assert "body" in out.stdout and "x-trailer: t" in out.stdout and "103" not in out.stdout
+
+
+def test_answers_that_are_only_a_head(tmp_path):
+    """204 and 304, whose stream ends with the head, later, or with trailers; a status that is none is 502."""
+    def late(connection, stream):
+        connection.head(stream, status)
+        connection.data(stream, b"", end=True)
+
+    def trailers(connection, stream):
+        connection.head(stream, status)
+        connection.trailers(stream, [("x-trailer", "t")])
+
+    def odd(connection, stream):
+        with connection.lock:
+            block = hpack.Encoder().encode([(":status", "000")])
+            connection.socket.sendall(len(block).to_bytes(3, "big") + b"\x01\x05" + stream.number.to_bytes(4, "big") + block)
+
+    with H2Upstream(reply()) as u, start(tmp_path, u, max_fails=1000, retry={"attempts": 1}) as g:
+        for status in (204, 304):
+            for u.behave in (late, trailers):
+                for version in ("--http1.1", "--http2-prior-knowledge"):
+                    out = subprocess.run(["curl", "-sS", "-i", version, g.url + "/x"], capture_output=True, text=True)
+                    assert out.returncode == 0 and out.stdout.split()[1] == str(status) and "content-length" not in out.stdout.lower()
+        u.behave = odd
+        assert requests.get(g.url + "/x").status_code == 502
+        g.alive()
 
 
 def test_silence_is_asked_about(tmp_path):

@@ -419,6 +419,8 @@ static void test_responses(void **state)
     expect(RESPONSE, STR("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok"), "!400");
     expect(RESPONSE, STR("HTTP/1.1 200 OK\nContent-Length: 2\r\n\r\nok"), "!400");
     expect(RESPONSE, STR("HTTP/1.1 20 OK\r\n\r\n"), "!400");
+    expect(RESPONSE, STR("HTTP/1.1 000 OK\r\n\r\n"), "!400");
+    expect(RESPONSE, STR("HTTP/1.1 099 OK\r\n\r\n"), "!400");
     expect(RESPONSE, STR("SSH-2.0-OpenSSH\r\n\r\n"), "!400");
     expect(RESPONSE, STR("\x15\x03"), "!400");
     expect(RESPONSE, STR("HTTP/2.0 200 OK\r\n\r\n"), "!505");

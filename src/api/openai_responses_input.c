@@ -189,7 +189,13 @@ static int add_fields(struct conversion *v)
                                        "presence_penalty",
                                        "structured_outputs"};
     uint32_t max = 0;
+    yyjson_val *text = NULL, *reasoning = NULL;
     int rc = openai__u32(v->c, v->from, "max_output_tokens", 1, INT32_MAX, &max, v->err);
+    if (rc == 0)
+        rc = generate__fault(v->c, json_get_obj(v->from, "text", JSON_OPTIONAL, &text, NULL, v->err), "text", NULL);
+    if (rc == 0)
+        rc = generate__fault(v->c, json_get_obj(v->from, "reasoning", JSON_OPTIONAL, &reasoning, NULL, v->err), "reasoning",
+                             NULL);
     bool ok = true;
     for (size_t i = 0; rc == 0 && ok && i < COUNT_OF(same); i++) {
         yyjson_val *x = yyjson_obj_get(v->from, same[i]);
@@ -199,8 +205,8 @@ static int add_fields(struct conversion *v)
         ok = ok && yyjson_mut_obj_add_uint(v->doc, v->root, "max_completion_tokens", max);
     if (is_set(yyjson_obj_get(v->from, "top_logprobs")))
         ok = ok && yyjson_mut_obj_add_bool(v->doc, v->root, "logprobs", true);
-    yyjson_val *format = yyjson_obj_get(yyjson_obj_get(v->from, "text"), "format");
-    yyjson_val *effort = yyjson_obj_get(yyjson_obj_get(v->from, "reasoning"), "effort");
+    yyjson_val *format = yyjson_obj_get(text, "format");
+    yyjson_val *effort = yyjson_obj_get(reasoning, "effort");
     if (is_set(format))
         ok = ok && put(v, v->root, "response_format", copy(v, format));
     if (is_set(effort))

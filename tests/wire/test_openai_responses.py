@@ -94,7 +94,8 @@ def test_stream_ends(client, server):
     ({"input": [{"type": "function_call", "name": "x"}]}, "input"), ({"previous_response_id": "resp_1"}, "previous_response_id"),
     ({"max_output_tokens": 0}, "max_output_tokens"), ({"temperature": -1}, "temperature"), ({"instructions": 3}, "instructions"),
     ({"tools": [{"type": "web_search"}]}, "tools"), ({"tools": 3}, "tools"), ({"n": 2}, "n"), ({"background": True}, "background"),
-    ({"text": {"format": {"type": "xml"}}}, "response_format"), ({"model": "nobody"}, "model"), ({"input": [{"role": "user", "content": [
+    ({"text": {"format": {"type": "xml"}}}, "response_format"), ({"text": 5}, "text"), ({"reasoning": []}, "reasoning"),
+    ({"model": "nobody"}, "model"), ({"input": [{"role": "user", "content": [
         {"type": "input_image", "image_url": "http://x/y.png"}]}]}, "messages"),
 ])
 def test_bad_fields_are_named(server, change, param):

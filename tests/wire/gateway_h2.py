@@ -2,7 +2,6 @@
 
 A behaviour is a function (connection, stream) called when a request is whole (`early=True`: when its head is in); it uses the Connection's methods.
 """
-import socket
 import ssl
 import threading
 import time
@@ -13,6 +12,8 @@ import h2.errors
 import h2.events
 import h2.exceptions
 import h2.settings
+
+from gateway_upstream import Listening
 
 
 class Stream:
@@ -121,31 +122,17 @@ class Connection:
             u.cancelled.release()
 
 
-class H2Upstream:
+class H2Upstream(Listening):
+    """requests: streams, from their heads on · resets: (stream, code) · all: connections · cancelled, closed: released for each reset and for each
+    connection that ended. consume=False leaves the windows of bodies as they are."""
+
     def __init__(self, behave, tls=None, early=False, max_streams=0, consume=True):
         self.behave, self.tls, self.early, self.max_streams, self.consume = behave, tls, early, max_streams, consume
         self.requests, self.resets, self.all = [], [], []
         self.cancelled, self.closed = threading.Semaphore(0), threading.Semaphore(0)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.listener.close()
-
-    def _accept(self):
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
-
-    def _serve(self, sock):
+    def serve(self, sock):
         try:
             if self.tls:
                 sock = self.tls.wrap_socket(sock, server_side=True)
@@ -165,7 +152,3 @@ def reply(body=b"{}", status=200, fields=()):
         if body:
             connection.data(stream, body, end=True)
     return behave
-
-
-def quiet(connection, stream):
-    """No answer at all."""

@@ -27,6 +27,24 @@ output  = OUTPUT1 INT32 [-1,16] sub INPUT0 INPUT1
 """
 
 
+def wait_until(condition, seconds=20, what=""):
+    """Poll until `condition()` is true, and return what it said. An answer may reach its client before the log record, the counter or the
+    state that goes with it is there, so a test waits for these instead of asking once."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"did not happen in {seconds} s: {what}"
+        time.sleep(0.01)
+    return value
+
+
+def wait_equal(read, expected, seconds=20):
+    """Poll until `read()` is `expected`; a failure shows both."""
+    deadline = time.monotonic() + seconds
+    while (found := read()) != expected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert found == expected
+
+
 def write_fake(repository, name, text, version="1", config=None, config_name="model.yaml"):
     """Lay out one version of a fake model; returns its folder."""
     folder = pathlib.Path(repository) / name / version
@@ -128,6 +146,14 @@ class Server:
                 found.append(record)
         return found
 
+    def wait_records(self, event, n=1, **fields):
+        """The first `n` or more records of `event` with these fields."""
+        def found():
+            have = [r for r in self.records(event) if fields.items() <= r.items()]
+            return have if len(have) >= n else None
+
+        return wait_until(found, what=f"{n} records of {event} with {fields}")
+
     def infer(self, model, body, version=None, headers=None, **kw):
         path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
         return requests.post(self.url + path, json=body, headers=headers, **kw)
@@ -144,6 +170,12 @@ class Server:
         """Sum over all series of `name` that carry these labels."""
         want = set(labels.items())
         return sum(v for (n, have), v in self.metrics().items() if n == name and want <= have)
+
+    def wait_metric(self, name, expected, **labels):
+        """Poll until the sum of `metric()` is `expected`, or what the function `expected` accepts."""
+        if callable(expected):
+            return wait_until(lambda: expected(self.metric(name, **labels)), what=f"{name} {labels}")
+        return wait_equal(lambda: self.metric(name, **labels), expected)
 
     def alive(self):
         """The process runs and answers: to be called after every hostile request."""

@@ -11,76 +11,22 @@ import requests
 
 from gateway_h2 import H2Upstream, reply
 from http2_raw import Http2
-from gateway_upstream import Request, Upstream, answer
+from gateway_upstream import Upstream, answer
+from inferd_server import wait_until
 from raw_socket import address
-from test_gateway import gateway, pool, text_of, total
-from test_gateway_h2 import wait_for
+from test_gateway import gateway, pool, text_of
 
 ROUTE = {"path_prefix": "/", "upstream": "p", "max_body": "64MiB"}
 
 
-class Raw:
-    """An upstream that is given the connection and the head, and reads the rest itself."""
-
-    def __init__(self, behave):
-        self.behave, self.heads, self.seen, self.ended = behave, [], [], threading.Semaphore(0)
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.listener.close()
-
-    def _accept(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection):
-        data = b""
-        with connection:
-            try:
-                while b"\r\n\r\n" not in data:
-                    more = connection.recv(65536)
-                    if not more:
-                        return
-                    data += more
-                head, rest = data.split(b"\r\n\r\n", 1)
-                self.heads.append(head.decode().lower())
-                self.behave(self, connection, rest)
-            except OSError:
-                pass
-            finally:
-                self.ended.release()
+def as_it_comes(behave):
+    """An upstream that answers before it has read the body, which is the behaviour's to read."""
+    return Upstream(behave, whole=False)
 
 
-def more_of(connection):
-    data = connection.recv(65536)
-    if not data:
-        raise ConnectionError("cut off")
-    return data
-
-
-def read_chunks(connection, data):
-    """The chunks of a body, as they come."""
-    while True:
-        while b"\r\n" not in data:
-            data += more_of(connection)
-        line, data = data.split(b"\r\n", 1)
-        n = int(line, 16)
-        while len(data) < n + 2:
-            data += more_of(connection)
-        yield data[:n]
-        assert data[n:n + 2] == b"\r\n"
-        data = data[n + 2:]
-        if n == 0:
-            return
+def swallow(connection, request):
+    for _ in request.pieces():
+        pass
 
 
 def start(tmp_path, u, *args, route=(), **more):
@@ -104,14 +50,13 @@ def until(s, what, data=b""):
 
 def test_pieces_are_passed_on_as_they_come(tmp_path):
     """Each chunk reaches the server before the next is sent, and its answer the client before the body's end: both directions at once."""
-    def echo(u, connection, rest):
+    def echo(connection, request):
         connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        for chunk in read_chunks(connection, rest):
-            if chunk:
-                connection.sendall(b"%x\r\n[%s]\r\n" % (len(chunk) + 2, chunk))
+        for chunk in request.pieces():
+            connection.sendall(b"%x\r\n[%s]\r\n" % (len(chunk) + 2, chunk))
         connection.sendall(b"0\r\n\r\n")
 
-    with Raw(echo) as u, start(tmp_path, u) as g:
+    with as_it_comes(echo) as u, start(tmp_path, u) as g:
         with client(g, b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTrailer: x-t\r\n\r\n") as s:
             for i in range(5):
                 s.sendall(b"3\r\nab%d\r\n" % i)
@@ -119,7 +64,7 @@ def test_pieces_are_passed_on_as_they_come(tmp_path):
             s.sendall(b"0\r\nx-t: 1\r\n\r\n")
             until(s, b"0\r\n\r\n")
             assert s.recv(1) == b""  # the reply had overtaken the request: the connection ends
-        assert "transfer-encoding: chunked" in u.heads[0] and "content-length" not in u.heads[0] and "trailer" not in u.heads[0]
+        assert [u.requests[0].get(name) for name in ("transfer-encoding", "content-length", "trailer")] == [["chunked"], [], []]
 
 
 @pytest.mark.parametrize("kind", ["h1", "h2"])
@@ -127,21 +72,19 @@ def test_large_bodies_are_not_held(tmp_path, kind):
     """64 MB up, over each protocol out: they arrive whole, and the gateway stays small."""
     digest = {}
 
-    def swallow(u, connection, rest):
-        h, left = hashlib.sha256(rest), (64 << 20) - len(rest)
-        while left:
-            data = connection.recv(1 << 20)
-            h.update(data)
-            left -= len(data)
+    def digest_it(connection, request):
+        h = hashlib.sha256()
+        for piece in request.pieces():
+            h.update(piece)
         digest["sum"] = h.digest()
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        answer(b"ok")(connection, request)
 
-    def swallow2(connection, stream):
+    def digest_stream(connection, stream):
         digest["sum"] = hashlib.sha256(stream.body).digest()
         reply(b"ok")(connection, stream)
 
     data = os.urandom(1 << 20) * (64 if kind == "h1" else 8)
-    with (Raw(swallow) if kind == "h1" else H2Upstream(swallow2)) as u:
+    with (as_it_comes(digest_it) if kind == "h1" else H2Upstream(digest_stream)) as u:
         with start(tmp_path, u, protocol="http2" if kind == "h2" else "http1") as g:
             before = g.rss_bytes()
             r = requests.post(g.url + "/x", data=data)
@@ -156,12 +99,11 @@ def test_a_server_that_does_not_read_stops_the_client(tmp_path):
     """Back-pressure: what the server doesn't take stays with the client; when the client leaves, the server sees it."""
     go = threading.Event()
 
-    def stall(u, connection, rest):
+    def stall(connection, request):
         go.wait(20)
-        while connection.recv(1 << 20):
-            pass
+        swallow(connection, request)
 
-    with Raw(stall) as u, start(tmp_path, u, route={"try_timeout": "30s"}) as g:
+    with as_it_comes(stall) as u, start(tmp_path, u, route={"try_timeout": "30s"}) as g:
         before = g.rss_bytes()
         with client(g, b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (64 << 20)) as s:
             s.settimeout(0.5)
@@ -173,26 +115,22 @@ def test_a_server_that_does_not_read_stops_the_client(tmp_path):
                 pass
             assert sent < 32 << 20 and g.rss_bytes() - before < 8 << 20
         go.set()  # its end is behind what nobody has read
-        wait_for(lambda: total(g, "inferd_upstream_requests_total", outcome="cancelled") == 1)
-        assert u.ended.acquire(timeout=5)
+        g.wait_metric("inferd_upstream_requests_total", 1, outcome="cancelled")
+        assert u.closed.acquire(timeout=5)
 
 
 def test_a_body_past_the_limit(tmp_path):
     """Announced: before anything is sent on. In chunks: when it passes the limit, as 413, and the server is left alone."""
-    def swallow(u, connection, rest):
-        while connection.recv(1 << 20):
-            pass
-
-    with Raw(swallow) as u, start(tmp_path, u, route={"max_body": "1MiB"}) as g:
+    with as_it_comes(swallow) as u, start(tmp_path, u, route={"max_body": "1MiB"}) as g:
         assert requests.post(g.url + "/x", data=b"x" * (1 << 20) + b"x").status_code == 413
-        assert u.heads == []
+        assert u.requests == []
         with client(g, b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n") as s:
             for _ in range(16):
                 s.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
             s.sendall(b"1\r\nx\r\n")
             assert until(s, b"\r\n\r\n").startswith(b"HTTP/1.1 413 ")
-        assert u.ended.acquire(timeout=5)
-    with Raw(swallow) as u, start(tmp_path, u, route={"max_body": "10KiB"}) as g, Http2(g) as c:
+        assert u.closed.acquire(timeout=5)
+    with as_it_comes(swallow) as u, start(tmp_path, u, route={"max_body": "10KiB"}) as g, Http2(g) as c:
         head, stream = c.head("POST", "/x", end=False)
         c.send(head, c.data(stream, b"x" * 10240), c.data(stream, b"x"))
         assert c.answer(stream)[0] == 413
@@ -200,13 +138,12 @@ def test_a_body_past_the_limit(tmp_path):
 
 def test_early_answers(tmp_path):
     """An answer while the body is still coming reaches the client at once; the connection ends behind it."""
-    def refuse(u, connection, rest):
+    def refuse(connection, request):
         connection.sendall(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
         connection.shutdown(socket.SHUT_WR)
-        while connection.recv(1 << 20):
-            pass
+        swallow(connection, request)
 
-    with Raw(refuse) as u, start(tmp_path, u) as g:
+    with as_it_comes(refuse) as u, start(tmp_path, u) as g:
         with client(g, b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n" + b"x" * 1000) as s:
             data = until(s, b"no")
             assert data.startswith(b"HTTP/1.1 401 ") and b"Connection: close" in data
@@ -214,7 +151,7 @@ def test_early_answers(tmp_path):
             head, stream = c.head("POST", "/x", end=False)
             c.send(head, c.data(stream, b"x" * 1000))
             assert c.answer(stream) == (401, b"no")
-        assert total(g, "inferd_upstream_requests_total", outcome="ok") == 2
+        g.wait_metric("inferd_upstream_requests_total", 2, outcome="ok")
 
 
 def test_expect_continue(tmp_path):
@@ -233,41 +170,33 @@ def test_expect_continue(tmp_path):
 def test_what_is_kept_is_sent_again(tmp_path):
     """A server that dies in the middle: a body within retry.buffer goes to the other one, a longer one is a 502, counted as not replayable. A server that
     can't be connected to costs no body at all."""
-    def die(u, connection, rest):
-        got = len(rest)
-        while got < u.dies_at:
-            got += len(more_of(connection))
+    dies_at = 50_000
+
+    def die(connection, request):
+        left = dies_at
+        for piece in request.pieces():
+            left -= len(piece)
+            if left <= 0:
+                return "close"
+        return "close"
 
     def body(n):
         return iter([b"x" * 1000] * (n // 1000))
 
-    with Raw(die) as bad, Upstream(answer(b"good")) as good:
+    with as_it_comes(die) as bad, Upstream(answer(b"good")) as good:
         with socket.create_server(("127.0.0.1", 0)) as s:
             nobody = "127.0.0.1:%d" % s.getsockname()[1]
-        good._read = lambda connection, data: chunked_request(connection, data)
         with start(tmp_path, [bad, good], max_fails=1000, retry={"buffer": "100KiB"}) as g:
-            bad.dies_at = 50_000
             for _ in range(4):
                 assert requests.post(g.url + "/x", data=body(90_000)).text == "good"
-            bad.dies_at = 700_000
+            dies_at = 700_000
             statuses = [requests.post(g.url + "/x", data=body(1_000_000)).status_code for _ in range(4)]
             assert sorted(statuses) == [200, 200, 502, 502]
-            assert total(g, "inferd_upstream_unreplayable_total") == 2
+            g.wait_metric("inferd_upstream_unreplayable_total", 2)
         with start(tmp_path, [nobody, good], max_fails=1000, retry={"buffer": "0"}) as g:
             for _ in range(4):
                 assert requests.post(g.url + "/x", data=body(1_000_000)).text == "good"
-        assert all(r.body in (90_000, 1_000_000) for r in good.requests)
-
-
-def chunked_request(connection, data):
-    """Upstream._read for a request in chunks; its body is the number of bytes."""
-    while b"\r\n\r\n" not in data:
-        more = connection.recv(65536)
-        if not more:
-            return None, b""
-        data += more
-    head, rest = data.split(b"\r\n\r\n", 1)
-    return Request(head, sum(map(len, read_chunks(connection, rest)))), b""
+        assert all(len(r.body) in (90_000, 1_000_000) for r in good.requests)
 
 
 def test_encodings_pass(tmp_path):
@@ -283,11 +212,11 @@ def test_encodings_pass(tmp_path):
 
 def test_a_slow_client_is_not_the_servers_fault(tmp_path):
     """try_timeout does not count while the body is still coming."""
-    def behave(u, connection, rest):
-        list(read_chunks(connection, rest))
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    def behave(connection, request):
+        swallow(connection, request)
+        answer(b"ok")(connection, request)
 
-    with Raw(behave) as u, start(tmp_path, u, route={"try_timeout": "200ms"}) as g:
+    with as_it_comes(behave) as u, start(tmp_path, u, route={"try_timeout": "200ms"}) as g:
         with client(g, b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n") as s:
             time.sleep(0.6)
             s.sendall(b"0\r\n\r\n")
@@ -299,20 +228,20 @@ def test_broken_off_bodies(tmp_path):
     is answered with what is wrong, and the end."""
     whole = []
 
-    def behave(u, connection, rest):
-        for chunk in read_chunks(connection, rest):
-            if not chunk:
-                whole.append(1)
-    with Raw(behave) as u, start(tmp_path, u) as g:
+    def behave(connection, request):
+        swallow(connection, request)
+        whole.append(1)
+
+    with as_it_comes(behave) as u, start(tmp_path, u) as g:
         for end in (b"", b"zz\r\n"):
             s = client(g, b"POST /x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
-            wait_for(lambda: len(u.heads) == 1 + (end != b""))
+            wait_until(lambda: len(u.requests) == 1 + (end != b""))
             s.sendall(end)
             if end:
                 said = until(s, b"}")
                 assert said.startswith(b"HTTP/1.1 400 ") and b"the chunked body is malformed" in said, said
                 assert s.recv(100) == b""
             s.close()
-            assert u.ended.acquire(timeout=5)
+            assert u.closed.acquire(timeout=5)
         assert whole == []
         g.alive()

@@ -9,11 +9,11 @@ import collections
 import concurrent.futures
 import re
 import socket
-import threading
 
 import pytest
 
 import fronts
+from gateway_upstream import Upstream
 from http2_raw import Closed, Http2
 from inferd_server import Server
 from raw_socket import address
@@ -141,82 +141,20 @@ VECTORS = {**{name: placed(data) for name, (data, _) in FRAMING.items() if name 
 
 # ---- the upstream ----
 
-class Recorder:
-    """Answers everything, and keeps what came: number of the vector -> [(kind, head, body)]; kind is "t" or "behind". What isn't a message is kept
-    as `broken`."""
+class Recorder(Upstream):
+    """Answers everything, and keeps what came: number of the vector -> [(kind, head, body)]; kind is "t" or "behind"."""
 
     def __init__(self):
-        self.got, self.broken = collections.defaultdict(list), []
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.got = collections.defaultdict(list)
+        super().__init__(self._keep)
 
-    def _accept(self):
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, connection):
-        data = b""
-        try:
-            with connection:
-                while True:
-                    while b"\r\n\r\n" not in data:
-                        more = connection.recv(65536)
-                        if not more:
-                            self.broken += [data] if data else []
-                            return
-                        data += more
-                    head, data = data.split(b"\r\n\r\n", 1)
-                    body, data = self._body(connection, head, data)
-                    found = re.search(rb"(t|behind)/(\d+)", head.split(b"\r\n")[0])
-                    if not found:
-                        self.broken.append(head)
-                    else:
-                        self.got[int(found[2])].append((found[1].decode(), head, body))
-                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-        except OSError:
-            pass
-
-    def _body(self, connection, head, data):
-        lines = head.lower().split(b"\r\n")[1:]
-        length = next((int(l.split(b":")[1]) for l in lines if l.startswith(b"content-length:")), 0)
-        if any(l.startswith(b"transfer-encoding:") for l in lines):
-            return self._chunks(connection, data)
-        while len(data) < length:
-            more = connection.recv(65536)
-            if not more:
-                break
-            data += more
-        return data[:length], data[length:]
-
-    @staticmethod
-    def _chunks(connection, data):
-        """A chunked body and what is behind it; trailers are passed over."""
-        def line(data):
-            while b"\r\n" not in data:
-                more = connection.recv(65536)
-                if not more:
-                    raise OSError
-                data += more
-            return data.split(b"\r\n", 1)
-
-        body, last = b"", False
-        while not last:
-            size, data = line(data)
-            size = int(size.split(b";")[0], 16)
-            last = size == 0
-            while not last and len(data) < size + 2:
-                data += connection.recv(65536)
-            if not last:
-                body, data = body + data[:size], data[size + 2:]
-        trailer = b"x"
-        while trailer:
-            trailer, data = line(data)
-        return body, data
+    def _keep(self, connection, request):
+        found = re.search(rb"(t|behind)/(\d+)", request.head.split(b"\r\n")[0])
+        if found:
+            self.got[int(found[2])].append((found[1].decode(), request.head, request.body))
+        else:
+            self.broken.append(request.head)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
 
 def wrong_with(head):
@@ -265,7 +203,7 @@ def sides(tmp_path_factory):
         found += [Side(name, recorders[name], ("127.0.0.1", ports[name][0]), ("127.0.0.1", ports[name][1])) for name in ("nginx", "haproxy")]
         yield found
     for recorder in recorders.values():
-        recorder.listener.close()
+        recorder.close()
 
 
 def status_codes(side, data):

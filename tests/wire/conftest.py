@@ -1,5 +1,4 @@
 """conftest.py: fixtures of the wire tests."""
-import pathlib
 
 import pytest
 

@@ -18,8 +18,8 @@ from joserfc import jwk as jose_jwk
 from joserfc import jwt as jose_jwt
 
 from certificates import Authority
-from inferd_server import SIMPLE, Server, write_fake
-from test_auth_keys import make, wait
+from inferd_server import SIMPLE, Server, wait_until, write_fake
+from test_auth_keys import make
 
 ISSUER, AUDIENCE = "https://issuer.test/", "inferd"
 
@@ -183,7 +183,7 @@ def test_scopes_and_models(server):
     token = KEYS["EdDSA"].token(inferd_models="sim*")
     assert ask(server, token, "/v2/models/simple").status_code == 200
     assert ask(server, token, "/v2/models/secret").status_code == 404
-    wait(lambda: any(r.get("subject") == "alice" and r.get("tenant") == "acme" and r["error"] == "hidden_model"
+    wait_until(lambda: any(r.get("subject") == "alice" and r.get("tenant") == "acme" and r["error"] == "hidden_model"
                      for r in map(json.loads, server.audit.read_text().splitlines())))
 
 
@@ -192,7 +192,7 @@ def test_a_token_ends_while_remembered(server):
     end = time.time() + 2
     token = KEYS["RS256"].token(exp=end - 30)  # the skew's last two seconds
     assert ask(server, token).status_code == 200
-    wait(lambda: ask(server, token).status_code == 401)
+    wait_until(lambda: ask(server, token).status_code == 401)
     assert time.time() >= end - 1.1
 
 
@@ -201,13 +201,13 @@ def test_a_new_key_file(server):
     old_text = server.jwks.read_text()
     assert ask(server, fresh.token()).status_code == 401
     server.jwks.write_text(json.dumps({"keys": [fresh.jwk()]}))
-    wait(lambda: ask(server, fresh.token()).status_code == 200)
+    wait_until(lambda: ask(server, fresh.token()).status_code == 200)
     assert ask(server, KEYS["EdDSA"].token()).status_code == 401
     server.jwks.write_text('{"keys": [')
-    wait(lambda: server.records("issuer_keys_unusable"))
+    wait_until(lambda: server.records("issuer_keys_unusable"))
     assert ask(server, fresh.token()).status_code == 200
     server.jwks.write_text(old_text)
-    wait(lambda: ask(server, KEYS["EdDSA"].token()).status_code == 200)
+    wait_until(lambda: ask(server, KEYS["EdDSA"].token()).status_code == 200)
 
 
 class Issuer:
@@ -246,18 +246,18 @@ def test_url(repository):
     issuer.keys = [first.jwk()]
     with Server(repository, args=[f"--jwt.keys=http://127.0.0.1:{issuer.port}/oauth/jwks?v=1", f"--jwt.issuer={ISSUER}",
                                   f"--jwt.audience={AUDIENCE}"]) as server:
-        wait(lambda: ask(server, first.token()).status_code == 200)
+        wait_until(lambda: ask(server, first.token()).status_code == 200)
         begun = time.monotonic()
         assert issuer.asked == 1
         issuer.keys = [first.jwk(), second.jwk()]
         for i in range(200):
             assert ask(server, Key("EdDSA", f"random-{i}", second.private).token()).status_code == 401
         assert issuer.asked == 1
-        wait(lambda: ask(server, second.token()).status_code == 200, 60)
+        wait_until(lambda: ask(server, second.token()).status_code == 200, 60)
         assert time.monotonic() - begun > 25 and issuer.asked == 2
         issuer.status = 500
         assert ask(server, Key("EdDSA", "other").token()).status_code == 401
-        wait(lambda: server.records("issuer_keys_unusable"), 60)
+        wait_until(lambda: server.records("issuer_keys_unusable"), 60)
         assert ask(server, second.token()).status_code == ask(server, first.token()).status_code == 200
 
 
@@ -272,9 +272,9 @@ def test_https(repository, tmp_path):
     issuer.keys = [mine.jwk()]
     args = [f"--jwt.keys=https://127.0.0.1:{issuer.port}/oauth/jwks?v=1", f"--jwt.issuer={ISSUER}", f"--jwt.audience={AUDIENCE}"]
     with Server(repository, args=[*args, f"--jwt.ca={authority.ca}"]) as server:
-        wait(lambda: ask(server, mine.token()).status_code == 200)
+        wait_until(lambda: ask(server, mine.token()).status_code == 200)
     with Server(repository, args=args) as server:  # an authority that nobody named
-        wait(lambda: server.records("issuer_keys_unusable"))
+        wait_until(lambda: server.records("issuer_keys_unusable"))
         assert ask(server, mine.token()).status_code == 503
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 import requests
 
-from inferd_server import BINARY, SIMPLE, Server, write_fake
+from inferd_server import BINARY, SIMPLE, Server, wait_equal, wait_until as wait, write_fake
 
 BODY = {"inputs": [{"name": n, "shape": [1, 16], "datatype": "INT32", "data": list(range(16))} for n in ("INPUT0", "INPUT1")]}
 
@@ -214,7 +214,7 @@ def test_metrics(closed):
 
     before = count("no_credentials")
     requests.get(closed.url + "/v2")
-    assert count("no_credentials") == before + 1
+    wait_equal(lambda: count("no_credentials"), before + 1)
 
 
 def test_the_command(tmp_path):
@@ -289,16 +289,9 @@ def test_what_is_open_is_said(repository):
     assert done.returncode == 2 and "no authentication or TLS" in done.stderr and "--insecure" in done.stderr
     with Server(repository, args=["--http.listen=0.0.0.0:0", "--insecure"], wait=None) as server:
         server.wait_for_address("http")
-        (auth,) = server.records("open_without_authentication")
+        (auth,) = server.wait_records("open_without_authentication")
         assert auth["listener"] == "http" and "run models" in auth["anybody_may"]
-        assert server.records("open_without_tls")
-
-
-def wait(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+        server.wait_records("open_without_tls")
 
 
 def test_our_own_clients_bring_a_key(closed, tmp_path):

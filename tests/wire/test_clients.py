@@ -3,15 +3,13 @@ import json
 import socket
 import ssl
 import struct
-import threading
-import time
 
 import pytest
 import requests
 
 from certificates import Authority
-from inferd_server import SIMPLE, Server, write_fake
-from test_auth_keys import BODY, make, wait
+from inferd_server import SIMPLE, Server, wait_until, write_fake
+from test_auth_keys import BODY, make
 from test_tls import Secure
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
@@ -56,7 +54,7 @@ class Logged:
         def find():
             return [r for r in map(json.loads, self.file.read_text().splitlines()) if r.get("id") == ident]
 
-        wait(find)
+        wait_until(find)
         return find()[0]["peer"]
 
 
@@ -85,7 +83,7 @@ def v2(source="192.0.2.33", command=0x21, family=0x11, extra=b""):
 
 def test_proxy_protocol(models, tmp_path):
     with Logged(models, tmp_path, "--proxy.trusted=127.0.0.0/8", "--proxy.protocol=true", wait=None) as l:
-        wait(lambda: requests.get(l.server.admin_url + "/v2/health/ready").status_code == 200)
+        wait_until(lambda: requests.get(l.server.admin_url + "/v2/health/ready").status_code == 200)
         l.server.wait_for_address("http")
         cases = {b"v1": (b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 80\r\n", "192.0.2.7:0"),
                  b"v1-6": (b"PROXY TCP6 2001:db8::9 ::1 4711 80\r\n", "[2001:db8::9]:0"),
@@ -96,7 +94,7 @@ def test_proxy_protocol(models, tmp_path):
             assert l.peer(ident.decode()).startswith(peer)
         for bad in (GET % b"bare", b"PROXY TCP4 x y 1 2\r\n" + GET % b"bad", SIGNATURE + b"\x31\x11\0\x0c" + b"\0" * 12 + GET % b"bad", b"PROXY" + b" " * 200):
             assert raw(l.server, bad) == b""
-        assert l.server.metric("inferd_http_limit_total", limit="proxy_header") >= 4
+        l.server.wait_metric("inferd_http_limit_total", lambda n: n >= 4, limit="proxy_header")
         # byte by byte, and slowly
         host, port = l.server.address.split(":")
         with socket.create_connection((host, int(port)), timeout=20) as s:
@@ -130,7 +128,7 @@ def test_proxy_protocol_before_tls(models, tmp_path):
 
 def test_connections_per_address(models, tmp_path):
     with Logged(models, tmp_path, "--limits.max_connections_per_address=3", wait=None) as l:
-        wait(lambda: requests.get(l.server.admin_url + "/v2/health/ready").status_code == 200)
+        wait_until(lambda: requests.get(l.server.admin_url + "/v2/health/ready").status_code == 200)
         host, port = l.server.address.split(":")
         held = [socket.create_connection((host, int(port))) for _ in range(3)]
         for s in held:
@@ -143,8 +141,8 @@ def test_connections_per_address(models, tmp_path):
             other.sendall(GET % b"five")
             assert other.recv(65536).startswith(b"HTTP/1.1 200")
         held.pop().close()
-        wait(lambda: raw(l.server, GET % b"six") != b"")
-        assert l.server.metric("inferd_http_limit_total", limit="address_connections") >= 1
+        wait_until(lambda: raw(l.server, GET % b"six") != b"")
+        l.server.wait_metric("inferd_http_limit_total", lambda n: n >= 1, limit="address_connections")
         for s in held:
             s.close()
 
@@ -164,8 +162,8 @@ def test_handshakes_per_address(models, tmp_path):
 
         results = [shake() for _ in range(6)]
         assert results[:2] == [True, True] and not all(results)
-        wait(shake)
-        assert l.server.metric("inferd_http_limit_total", limit="address_handshakes") >= 1
+        wait_until(shake)
+        l.server.wait_metric("inferd_http_limit_total", lambda n: n >= 1, limit="address_handshakes")
 
 
 def test_quota_by_forwarded_address(models, tmp_path):

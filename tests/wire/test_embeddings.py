@@ -10,13 +10,12 @@ import pathlib
 import shutil
 import struct
 import threading
-import time
 
 import openai
 import pytest
 import requests
 
-from inferd_server import Server, write_fake
+from inferd_server import Server, wait_until, write_fake
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data" / "llm"
 
@@ -258,13 +257,11 @@ def test_bad_folders_are_named(tmp_path):
     (outside / "modules.json").write_text('[{"type": "x.Pooling", "path": "../../dense"}]')
     lay_out(tmp_path, "odd", DATA / "bert", "parameters: {pooling: max}\n")
     with Server(tmp_path, wait="live") as s:
-        deadline = time.monotonic() + 60
-        while True:
+        def all_failed():
             rows = {r["name"]: r for r in requests.post(s.url + "/v2/repository/index").json()}
-            if len(rows) == 4 and all(r.get("reason") for r in rows.values()):
-                break
-            assert time.monotonic() < deadline, rows
-            time.sleep(0.05)
+            return rows if len(rows) == 4 and all(r.get("reason") for r in rows.values()) else None
+
+        rows = wait_until(all_failed, 60)
         assert "Dense" in rows["dense"]["reason"]
         assert "pooling_mode_max_tokens" in rows["maximum"]["reason"]
         assert rows["outside"]["reason"]

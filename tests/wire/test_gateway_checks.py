@@ -8,9 +8,9 @@ import pytest
 import requests
 
 from gateway_upstream import Upstream, answer, silent
-from inferd_server import BINARY, ROOT, SIMPLE, Server, write_fake
+from inferd_server import BINARY, ROOT, SIMPLE, Server, wait_until, write_fake
 from test_gateway import BODY, SUM, gateway, pool, text_of
-from test_gateway_reports import state, wait_for
+from test_gateway_reports import state
 
 ROUTE = [{"path_prefix": "/v2/models", "upstream": "p"}]
 FAST = {"interval": "50ms", "timeout": "500ms", "fall": 2, "rise": 2}
@@ -38,13 +38,13 @@ def is_down(g, address):
 ], ids=["kserve_ready", "canary"])
 def test_a_model_that_is_unloaded_takes_its_server_out(tmp_path, replica, check):
     with gateway(tmp_path, text_of([pool([replica], check={**check, **FAST})], ROUTE)) as g:
-        wait_for(lambda: is_up(g, replica.address))
+        wait_until(lambda: is_up(g, replica.address))
         assert requests.post(replica.url + "/v2/repository/models/simple/unload").status_code == 200
         try:
-            wait_for(lambda: is_down(g, replica.address))
+            wait_until(lambda: is_down(g, replica.address))
         finally:
             assert requests.post(replica.url + "/v2/repository/models/simple/load").status_code == 200
-        wait_for(lambda: is_up(g, replica.address))
+        wait_until(lambda: is_up(g, replica.address))
 
 
 def test_a_canary_looks_at_the_answer(tmp_path):
@@ -52,15 +52,15 @@ def test_a_canary_looks_at_the_answer(tmp_path):
     with Upstream(answer(b'{"sum": 42}')) as u:
         check = {"path": "/infer", "body": '{"a": 40, "b": 2}', "content_type": "application/x-json", "expect": '"sum": 42', **FAST}
         with gateway(tmp_path, text_of([pool([u], check=check)], [{"path": "/x", "upstream": "p"}])) as g:
-            wait_for(lambda: state(g, u.address)["state"] == "ready" and u.requests)
+            wait_until(lambda: state(g, u.address)["state"] == "ready" and u.requests)
             sent = u.requests[0]
             assert (sent.method, sent.target, sent.body) == ("POST", "/infer", b'{"a": 40, "b": 2}')
             assert sent.get("content-type") == ["application/x-json"]
             for bad in (answer(b'{"sum": 41}'), answer(b'{"sum": 42}', "500 Oops"), silent(1), answer(b"x" * (300 << 10) + b'"sum": 42')):
                 u.behave = bad
-                wait_for(lambda: state(g, u.address)["state"] == "down")
+                wait_until(lambda: state(g, u.address)["state"] == "down")
                 u.behave = answer(b'{"sum": 42}')
-                wait_for(lambda: state(g, u.address)["state"] == "ready")
+                wait_until(lambda: state(g, u.address)["state"] == "ready")
 
 
 def test_grpc_health(tmp_path, replica):
@@ -68,7 +68,7 @@ def test_grpc_health(tmp_path, replica):
     for service, want in (("", "ready"), ("inference.GRPCInferenceService", "ready"), ("nobody", "down")):
         check = {"grpc": True, "service": service, **FAST}
         with gateway(tmp_path, text_of([pool([replica], protocol="http2", check=check)], ROUTE)) as g:
-            wait_for(lambda: state(g, replica.address)["state"] == want)
+            wait_until(lambda: state(g, replica.address)["state"] == want)
             time.sleep(0.3)
             assert state(g, replica.address)["state"] == want, service
 

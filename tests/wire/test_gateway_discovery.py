@@ -5,20 +5,19 @@ import os
 import threading
 import time
 
-import pytest
 import requests
 
 from dns_server import A, AAAA, SRV, NameServer
 import mmdb
 from gateway_upstream import Upstream, answer, reset
-from test_gateway import gateway, pool, text_of, total
-from test_gateway_reports import wait_for
+from inferd_server import wait_until
+from test_gateway import gateway, pool, status, text_of, total
 
 ROUTE = [{"path": "/x", "upstream": "p"}]
 
 
 def addresses(g):
-    return {s["address"] for s in requests.get(g.admin_url + "/admin/status").json()["upstreams"]["p"]["servers"]}
+    return {s["address"] for s in status(g)["servers"]}
 
 
 class Asking:
@@ -51,18 +50,18 @@ def test_names_are_looked_up_again(tmp_path):
                 assert addresses(g) == {f"127.0.0.1:{port}"}
                 asking = Asking(g.url + "/x")
                 dns.records = {("models.test", A): ["127.0.0.1", "127.0.0.2"], ("models.test", AAAA): ["::1"]}
-                wait_for(lambda: addresses(g) == {f"127.0.0.1:{port}", f"127.0.0.2:{port}", f"[::1]:{port}"})
+                wait_until(lambda: addresses(g) == {f"127.0.0.1:{port}", f"127.0.0.2:{port}", f"[::1]:{port}"})
                 dns.records = {("models.test", A): ["127.0.0.1"]}
-                wait_for(lambda: addresses(g) == {f"127.0.0.1:{port}"})
-                assert total(g, "inferd_upstream_lookup_failures_total") == 0
+                wait_until(lambda: addresses(g) == {f"127.0.0.1:{port}"})
+                g.wait_metric("inferd_upstream_lookup_failures_total", 0)
                 for bad in ("garbage", "nxdomain"):
                     before = total(g, "inferd_upstream_lookup_failures_total")
                     dns.mode, dns.records = ("garbage", dns.records) if bad == "garbage" else ("answer", {})
-                    wait_for(lambda: total(g, "inferd_upstream_lookup_failures_total") > before, 20)
+                    wait_until(lambda: total(g, "inferd_upstream_lookup_failures_total") > before, 20)
                     assert addresses(g) == {f"127.0.0.1:{port}"}, bad
-                    assert total(g, "inferd_upstream_lookup_stale", pool="p") == 1
+                    g.wait_metric("inferd_upstream_lookup_stale", 1, pool="p")
                 dns.mode, dns.records = "answer", {("models.test", A): ["127.0.0.1"]}
-                wait_for(lambda: total(g, "inferd_upstream_lookup_stale", pool="p") == 0, 20)
+                wait_until(lambda: total(g, "inferd_upstream_lookup_stale", pool="p") == 0, 20)
                 asking.end()
 
 
@@ -72,12 +71,12 @@ def test_a_wrong_answer_sends_nobody_astray_for_long(tmp_path):
         text = text_of([pool([f"models.test:{u.port}", u.address.replace("127.0.0.1", "127.0.0.3")], resolve_interval="1s")], ROUTE)
         with gateway(tmp_path, text, f"--resolver={dns.address}") as g:
             dns.records = {("models.test", A): ["127.0.0.9"]}
-            wait_for(lambda: f"127.0.0.9:{u.port}" in addresses(g))
+            wait_until(lambda: f"127.0.0.9:{u.port}" in addresses(g))
             # the listener takes 127.0.0.1 alone: both addresses refuse, and the client is told in plain words
             reply = requests.get(g.url + "/x")
             assert reply.status_code == 502 and "can't be reached" in reply.text
             dns.records = {("models.test", A): ["127.0.0.1"]}
-            wait_for(lambda: requests.get(g.url + "/x").status_code == 200)
+            wait_until(lambda: requests.get(g.url + "/x").status_code == 200)
 
 
 def test_srv_records(tmp_path):
@@ -95,7 +94,7 @@ def test_srv_records(tmp_path):
                 a.behave = b.behave = reset
                 assert [requests.get(g.url + "/x").json() for _ in range(3)] == ["c"] * 3
                 dns.records = records((20, 1, c.port, "one.test"))
-                wait_for(lambda: addresses(g) == {c.address})
+                wait_until(lambda: addresses(g) == {c.address})
                 assert [requests.get(g.url + "/x").json() for _ in range(3)] == ["c"] * 3
 
 
@@ -121,18 +120,18 @@ def test_a_file_is_watched(tmp_path):
             assert requests.get(g.url + "/x").json() == "a"
             asking = Asking(g.url + "/x")
             write(file, slice_of([a.port, b.port]))
-            wait_for(lambda: addresses(g) == {a.address, b.address})
+            wait_until(lambda: addresses(g) == {a.address, b.address})
             write(file, slice_of([b.port]))
-            wait_for(lambda: addresses(g) == {b.address})
+            wait_until(lambda: addresses(g) == {b.address})
             for n, bad in enumerate(("{ broken", slice_of([a.port], ready=False), [{"address": "nonsense"}], "")):
                 write(file, bad)
-                wait_for(lambda: total(g, "inferd_upstream_lookup_failures_total") > n)
+                wait_until(lambda: total(g, "inferd_upstream_lookup_failures_total") > n)
                 assert addresses(g) == {b.address}, bad
             file.unlink()
-            wait_for(lambda: total(g, "inferd_upstream_lookup_failures_total") > 4)
-            assert total(g, "inferd_upstream_lookup_stale", pool="p") == 1
+            wait_until(lambda: total(g, "inferd_upstream_lookup_failures_total") > 4)
+            g.wait_metric("inferd_upstream_lookup_stale", 1, pool="p")
             write(file, [a.address, {"address": b.address, "backup": True}])
-            wait_for(lambda: addresses(g) == {a.address, b.address} and total(g, "inferd_upstream_lookup_stale", pool="p") == 0)
+            wait_until(lambda: addresses(g) == {a.address, b.address} and total(g, "inferd_upstream_lookup_stale", pool="p") == 0)
             assert [requests.get(g.url + "/x").json() for _ in range(4)] == ["a"] * 4
             asking.end()
 
@@ -164,10 +163,10 @@ def test_a_clients_address_names_the_zone(tmp_path):
                                  ("2001:db8::1", "a")):
                 assert zone(client) == {want}, client
             write(file, "no database at all")
-            wait_for(lambda: total(g, "inferd_upstream_lookup_failures_total") == 1)
+            wait_until(lambda: total(g, "inferd_upstream_lookup_failures_total") == 1)
             assert zone("192.0.2.1") == {"b"}
             new = tmp_path / "new"
             new.write_bytes(mmdb.database({"8.0.0.0/8": {"continent": {"code": "EU"}}}))
             os.replace(new, file)
-            wait_for(lambda: zone("8.8.8.8") == {"b"})
+            wait_until(lambda: zone("8.8.8.8") == {"b"})
             assert zone("192.0.2.1") == {"a"}

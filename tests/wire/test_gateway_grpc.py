@@ -7,17 +7,15 @@ import time
 import grpc
 import numpy as np
 import pytest
-import requests
 import tritonclient.grpc as triton
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import InferenceServerException
 
-from inferd_server import SIMPLE, Server, write_fake
+from inferd_server import SIMPLE, Server, wait_until, write_fake
 from test_auth_keys import make
-from test_gateway import gateway, pool, text_of, total
-from test_gateway_h2 import wait_for
+from test_gateway import gateway, pool, status, text_of, total, wait_idle
 from test_grpc import A, ECHO, echo_request, tensor, triton_inputs
 
 WIDE = "input = X INT32 [-1,n]\noutput = Y INT32 [-1,n] copy X\n"
@@ -82,7 +80,7 @@ def test_tritonclient_through_the_gateway(tmp_path, replicas):
         for _ in range(10):
             assert (c.infer("simple", triton_inputs(INPUT0=A, INPUT1=A)).as_numpy("OUTPUT0") == 2 * A).all()
         for r in replicas:
-            assert total(g, "inferd_upstream_requests_total", upstream=r.address, outcome="ok") == 5
+            g.wait_metric("inferd_upstream_requests_total", 5, upstream=r.address, outcome="ok")
         assert c.get_model_metadata("simple").name == "simple"
         assert c.is_server_live()
         with pytest.raises(InferenceServerException, match="nobody") as e:
@@ -115,7 +113,7 @@ def test_the_model_in_the_message(tmp_path, repository, replicas):
             big = pb.ModelInferRequest(model_name=model, inputs=[tensor("X", "INT32", [1, 200_000], int_contents=range(200_000))])
             out = stub.ModelInfer(big).raw_output_contents[0]
             assert (np.frombuffer(out, np.int32) == np.arange(200_000)).all()
-        assert total(g, "inferd_upstream_requests_total", outcome="ok") == 4
+        g.wait_metric("inferd_upstream_requests_total", 4, outcome="ok")
         with pytest.raises(grpc.RpcError) as e:
             stub.ModelInfer(echo_request("nobody", 1))
         assert e.value.code() == grpc.StatusCode.NOT_FOUND
@@ -182,8 +180,8 @@ def test_streams_both_ways(tmp_path):
             next(call)
         assert e.value.code() == grpc.StatusCode.FAILED_PRECONDITION and e.value.details() == "not % this ü"
         assert dict(e.value.trailing_metadata())["x-trailing"] == "t"
-        wait_for(lambda: total(g, "inferd_api_requests_total", code="9") == 1)  # FAILED_PRECONDITION
-        assert total(g, "inferd_api_requests_total", code="0") == 1
+        wait_until(lambda: total(g, "inferd_api_requests_total", code="9") == 1)  # FAILED_PRECONDITION
+        g.wait_metric("inferd_api_requests_total", 1, code="0")
         big = b"x" * (8 << 20)
         assert raw(channel, "stream_stream")(iter([big] * 3), metadata=[("x-up", "1")]).__next__() == b"<" + big + b">"
 
@@ -223,12 +221,11 @@ def test_cancel(tmp_path, phase):
         call = raw(channel, "stream_stream")(iter([b"x"]))
         if phase == "streaming":
             assert next(call) == b"1"
-        wait_for(lambda: u.calls)
+        wait_until(lambda: u.calls)
         call.cancel()
         assert u.ended.acquire(timeout=5)
-        wait_for(lambda: total(g, "inferd_upstream_requests_total", outcome="cancelled") == 1)
-        status = requests.get(g.admin_url + "/admin/status").json()["upstreams"]["p"]
-        assert status["servers"][0]["in_flight"] == 0 and status["active"] == 0
+        g.wait_metric("inferd_upstream_requests_total", 1, outcome="cancelled")
+        wait_idle(g)
 
 
 def test_failures(tmp_path):
@@ -253,7 +250,7 @@ def test_failures(tmp_path):
         def counted():  # UNAVAILABLE and CANCELLED
             return sum(total(g, "inferd_api_requests_total", code=code) for code in ("14", "1"))
 
-        wait_for(lambda: counted() == 1)
+        wait_until(lambda: counted() == 1)
 
         def dies(requests_, context):
             yield b"1"
@@ -265,7 +262,7 @@ def test_failures(tmp_path):
         with pytest.raises(grpc.RpcError) as e:
             next(call)
         assert e.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-        wait_for(lambda: counted() == 2)
+        wait_until(lambda: counted() == 2)
         with pytest.raises(grpc.RpcError) as e:
             raw(channel)(b"x")
         assert e.value.code() == grpc.StatusCode.UNAVAILABLE and "can't be reached" in e.value.details()
@@ -286,10 +283,10 @@ def test_health_checks(tmp_path):
     check = {"grpc": True, "service": "llm", "interval": "50ms", "rise": 1, "fall": 1}
     with start(tmp_path, [address], check=check) as g, channel_to(g):
         def state():
-            return requests.get(g.admin_url + "/admin/status").json()["upstreams"]["p"]["servers"][0]["state"]
-        wait_for(lambda: state() == "down")
+            return status(g)["servers"][0]["state"]
+        wait_until(lambda: state() == "down")
         servicer.set("llm", health_pb2.HealthCheckResponse.SERVING)
-        wait_for(lambda: state() == "ready")
+        wait_until(lambda: state() == "ready")
         servicer.set("llm", health_pb2.HealthCheckResponse.NOT_SERVING)
-        wait_for(lambda: state() == "down")
+        wait_until(lambda: state() == "down")
     server.stop(None)

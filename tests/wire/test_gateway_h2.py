@@ -5,6 +5,7 @@ import os
 import socket
 import ssl
 import subprocess
+import threading
 import time
 
 import hpack
@@ -13,10 +14,10 @@ import pytest
 import requests
 
 from certificates import Authority
-from gateway_h2 import H2Upstream, quiet, reply
+from gateway_h2 import H2Upstream, reply
 from gateway_upstream import Upstream, answer
-from inferd_server import SIMPLE, Server, write_fake
-from test_gateway import BODY, SUM, gateway, pool, text_of, total
+from inferd_server import SIMPLE, Server, wait_until as wait_for, write_fake
+from test_gateway import BODY, SUM, gateway, pool, text_of, wait_idle
 
 ROUTE = [{"path_prefix": "/", "upstream": "p", "max_body": "64MiB"}]
 REFUSED, CANCEL = 7, 8
@@ -35,13 +36,6 @@ def replica(tmp_path_factory):
         yield s
 
 
-def wait_for(condition, seconds=5):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_every_pair_of_protocols(tmp_path, replica):
     """h1 and h2 in, h1 and h2 out, to a real replica: the same answers, on few connections."""
     pools = [pool([replica], "one"), pool([replica], "two", protocol="http2")]
@@ -54,9 +48,9 @@ def test_every_pair_of_protocols(tmp_path, replica):
                         r = client.post(g.url + "/v2/models/simple/infer", json=BODY, headers={"x-out": out})
                         assert (r.status_code, r.http_version) == (200, "HTTP/2" if http2 else "HTTP/1.1")
                         assert r.json()["outputs"][0]["data"] == SUM
-        assert replica.metric("inferd_http2_connections", listener="http") == 1
+        replica.wait_metric("inferd_http2_connections", 1, listener="http")
         for p in ("one", "two"):
-            assert total(g, "inferd_upstream_requests_total", pool=p, outcome="ok") == 10
+            g.wait_metric("inferd_upstream_requests_total", 10, pool=p, outcome="ok")
 
 
 def test_alpn(tmp_path):
@@ -178,23 +172,26 @@ def test_goaway_and_refused_streams_are_tried_elsewhere(tmp_path):
 
 def test_goaway_lets_what_runs_finish(tmp_path):
     """A graceful end: streams up to the last id are answered, later requests go over another connection, nobody sees anything."""
+    said, over = threading.Event(), threading.Event()
+
     def behave(connection, stream):
         if stream.get(":path") == ["/slow"]:
             # by hand: h2 takes and gives nothing behind a GOAWAY of its own
             connection.socket.sendall(b"\x00\x00\x08\x07" + bytes(5) + stream.number.to_bytes(4, "big") + bytes(4))
-            time.sleep(0.3)
+            said.set()
+            over.wait(20)
             reply(b"slow")(connection, stream)
         else:
             reply(b"fast")(connection, stream)
 
     with H2Upstream(behave) as u, start(tmp_path, u) as g, concurrent.futures.ThreadPoolExecutor(1) as one:
         slow = one.submit(lambda: requests.get(g.url + "/slow"))
-        wait_for(lambda: u.requests)
-        time.sleep(0.05)
+        assert said.wait(20)
         assert requests.get(g.url + "/fast").text == "fast"
+        over.set()
         assert (slow.result().status_code, slow.result().text) == (200, "slow")
         assert len(u.all) == 2
-        assert total(g, "inferd_upstream_retries_total") == 0
+        g.wait_metric("inferd_upstream_retries_total", 0)
 
 
 @pytest.mark.parametrize("phase", ["before_head", "streaming", "uploading"])
@@ -220,9 +217,8 @@ def test_a_client_that_leaves_resets_its_stream(tmp_path, phase):
                 assert s.recv(100)
         assert u.cancelled.acquire(timeout=5)
         assert u.resets == [(1, CANCEL)]
-        wait_for(lambda: total(g, "inferd_upstream_requests_total", outcome="cancelled") == 1)
-        status = requests.get(g.admin_url + "/admin/status").json()["upstreams"]["p"]
-        assert status["servers"][0]["in_flight"] == 0 and status["active"] == 0
+        g.wait_metric("inferd_upstream_requests_total", 1, outcome="cancelled")
+        wait_idle(g)
         u.behave, u.early, u.consume = reply(b"next"), False, True
         assert requests.get(g.url + "/x").text == "next" and len(u.all) == 1
 

@@ -3,13 +3,12 @@ import socket
 import threading
 import time
 
-import pytest
 import requests
 
 from gateway_upstream import Upstream, answer
+from inferd_server import wait_until
 from test_auth_keys import make
-from test_gateway import gateway, pool, text_of, total
-from test_gateway_reports import wait_for
+from test_gateway import gateway, pool, status, text_of
 
 
 class Gate:
@@ -39,7 +38,7 @@ class Crowd:
         self.threads.append(t)
 
     def waiting(self, n):
-        wait_for(lambda: requests.get(self.g.admin_url + "/admin/status").json()["upstreams"]["p"]["waiting"] == n)
+        wait_until(lambda: status(self.g)["waiting"] == n)
 
     def end(self):
         for t in self.threads:
@@ -57,23 +56,24 @@ def test_the_important_first_and_the_unimportant_give_way(tmp_path):
     with Upstream(gate) as u, gateway(tmp_path, text_of([full_server(u, queue=3)], routes)) as g:
         crowd = Crowd(g)
         crowd.ask("running")
-        wait_for(lambda: u.requests)
+        wait_until(lambda: u.requests)
         for i, path in enumerate(("/low", "/low", "/x")):
             crowd.ask(path + str(i), path)
             crowd.waiting(i + 1)
         crowd.ask("/core", "/core")
-        wait_for(lambda: crowd.order == ["/low1"])
+        wait_until(lambda: crowd.order == ["/low1"])
         gone = crowd.replies["/low1"]
         assert gone.status_code == 429 and int(gone.headers["Retry-After"]) >= 1
         assert requests.get(g.url + "/low").status_code == 429  # nobody gives way to it
         for n in range(4):
             gate.permits.release()
-            wait_for(lambda: len(crowd.order) == n + 2)
+            wait_until(lambda: len(crowd.order) == n + 2)
         crowd.end()
         assert crowd.order == ["/low1", "running", "/core", "/x2", "/low0"]
         assert [r.status_code for r in crowd.replies.values()].count(200) == 4
-        assert total(g, "inferd_upstream_queue_evicted_total") == 1 and total(g, "inferd_upstream_queue_refused_total") == 1
-        assert total(g, "inferd_upstream_queue_seconds_count") == 3
+        g.wait_metric("inferd_upstream_queue_evicted_total", 1)
+        g.wait_metric("inferd_upstream_queue_refused_total", 1)
+        g.wait_metric("inferd_upstream_queue_seconds_count", 3)
 
 
 def test_tenants_take_turns(tmp_path):
@@ -85,7 +85,7 @@ def test_tenants_take_turns(tmp_path):
                                       f"--auth.keys_file={keys}", "--auth.open=live,ready,metrics,admin_status") as g:
         crowd = Crowd(g)
         crowd.ask("running", **{"x-api-key": a})
-        wait_for(lambda: u.requests)
+        wait_until(lambda: u.requests)
         for i in range(6):
             crowd.ask(f"a{i}", **{"x-api-key": a})
             crowd.waiting(i + 1)
@@ -93,7 +93,7 @@ def test_tenants_take_turns(tmp_path):
         crowd.waiting(7)
         for n in range(8):
             gate.permits.release()
-            wait_for(lambda: len(crowd.order) == n + 1)
+            wait_until(lambda: len(crowd.order) == n + 1)
         crowd.end()
         assert crowd.order.index("b") <= 2, crowd.order
         assert [x for x in crowd.order if x != "b"] == ["running"] + [f"a{i}" for i in range(6)]
@@ -107,7 +107,7 @@ def test_who_leaves_or_has_no_time_does_not_wait(tmp_path):
                                                         [{"path": "/x", "upstream": "p"}])) as g:
         crowd = Crowd(g)
         crowd.ask("running")
-        wait_for(lambda: u.requests)
+        wait_until(lambda: u.requests)
         host, port = g.address.split(":")
         with socket.create_connection((host, int(port))) as s:
             s.sendall(b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -128,13 +128,13 @@ def test_who_leaves_or_has_no_time_does_not_wait(tmp_path):
         for i in range(2):
             time.sleep(0.2)
             gate.permits.release()
-            wait_for(lambda: len(crowd.order) == i + 2)
+            wait_until(lambda: len(crowd.order) == i + 2)
         crowd.ask("w3")
         crowd.waiting(1)
         start = time.monotonic()
         early = requests.get(g.url + "/x", headers={"x-inferd-timeout-ms": "40"})
         assert early.status_code == 429 and "than can be served in its time" in early.text
-        assert time.monotonic() - start < 0.04 + 0.5
+        assert time.monotonic() - start < 0.9  # it did not wait out the queue's second
         for _ in range(3):
             gate.permits.release()
         crowd.end()

@@ -8,12 +8,11 @@ import socket
 import threading
 import time
 
-import pytest
 import requests
 
 from gateway_upstream import Upstream, answer
-from inferd_server import ROOT, SIMPLE, Server, write_fake
-from test_gateway import BODY, gateway, pool, text_of, total
+from inferd_server import ROOT, SIMPLE, Server, wait_equal, wait_until as wait_for, write_fake
+from test_gateway import BODY, gateway, pool, status, text_of, total
 
 
 class Agent:
@@ -38,15 +37,8 @@ class Agent:
         self.listener.close()
 
 
-def wait_for(condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def state(g, address, name="p"):
-    return {s["address"]: s for s in requests.get(g.admin_url + "/admin/status").json()["upstreams"][name]["servers"]}[address]
+    return {s["address"]: s for s in status(g, name)["servers"]}[address]
 
 
 def test_a_replica_tells_its_load(tmp_path):
@@ -87,11 +79,11 @@ def test_load_in_headers_steers_the_llm_policy(tmp_path):
             assert [r.json() for r in seen] == ["idle"] * 10
             assert "endpoint-load-metrics" not in seen[0].headers
             assert idle.requests[-1].get("endpoint-load-metrics-format") == ["text"]
-            assert state(g, busy.address)["queued"] == 20 and state(g, busy.address)["kv_use"] == 0.95
-            assert total(g, "inferd_upstream_report_failures_total") == 0
+            wait_equal(lambda: [state(g, busy.address).get(name) for name in ("queued", "kv_use")], [20, 0.95])
+            g.wait_metric("inferd_upstream_report_failures_total", 0)
             idle.behave = answer(b'"idle"', headers=[("endpoint-load-metrics", "TEXT what=ever=it is")])
             ask()
-            assert total(g, "inferd_upstream_report_failures_total") == 1
+            g.wait_metric("inferd_upstream_report_failures_total", 1)
 
 
 def test_a_metrics_page_is_polled(tmp_path):
@@ -153,7 +145,7 @@ def test_an_agent_drains_a_replica(tmp_path):
             assert answered[0].status_code == 200
             agent.line = b"50% ready\n"
             wait_for(lambda: state(g, a.address)["state"] == "ready")
-            assert state(g, a.address)["share"] == 0.5
+            wait_equal(lambda: state(g, a.address)["share"], 0.5)
             assert requests.get(g.url + "/x").status_code == 200
             agent.close()
             wait_for(lambda: total(g, "inferd_upstream_report_failures_total") > 0)
@@ -176,5 +168,5 @@ def test_a_replica_that_stops_is_drained_before_it_leaves(tmp_path, repository):
             while b.process.poll() is None and time.monotonic() < deadline:
                 assert g.infer("simple", BODY).status_code == 200
             b.stop()
-            assert total(g, "inferd_upstream_requests_total", upstream=b.address) == sent
-            assert total(g, "inferd_upstream_retries_total") == 0
+            g.wait_metric("inferd_upstream_requests_total", sent, upstream=b.address)
+            g.wait_metric("inferd_upstream_retries_total", 0)

@@ -7,7 +7,8 @@ import requests
 
 from certificates import Authority
 from gateway_upstream import Upstream, answer
-from test_gateway import gateway, pool, text_of, total
+from inferd_server import wait_equal, wait_until
+from test_gateway import gateway, pool, text_of
 
 WORDS = "a secure connection to the server for this request can't be made"
 
@@ -54,13 +55,10 @@ def test_names_and_authorities(tmp_path, pki):
                 continue
             assert (reply.status_code, reply.json()["error"]) == (502, WORDS), why
             assert upstreams[i].requests == []
-            deadline = time.monotonic() + 5
-            while not any(why in r["reason"] and r["pool"] == f"p{i}" for r in g.records("upstream_tls_failed")):
-                assert time.monotonic() < deadline, g.log()
-                time.sleep(0.01)
-            assert total(g, "inferd_upstream_requests_total", pool=f"p{i}", outcome="gateway_failure") == 1
+            wait_until(lambda: any(why in r["reason"] and r["pool"] == f"p{i}" for r in g.records("upstream_tls_failed")), what=why)
+            g.wait_metric("inferd_upstream_requests_total", 1, pool=f"p{i}", outcome="gateway_failure")
     for u in upstreams:
-        u.listener.close()
+        u.close()
 
 
 def test_a_failed_handshake_is_tried_elsewhere_and_ejected(tmp_path, pki):
@@ -69,8 +67,8 @@ def test_a_failed_handshake_is_tried_elsewhere_and_ejected(tmp_path, pki):
             Upstream(answer()) as plain:
         with gateway(tmp_path, text_of([pool([good, bad, plain], tls={"ca": str(pki.ca)})], [{"path": "/x", "upstream": "p"}])) as g:
             assert [requests.post(g.url + "/x", data=b"1").text for _ in range(30)] == ['"good"'] * 30
-            assert total(g, "inferd_upstream_requests_total", upstream=bad.address, outcome="gateway_failure") == 5
-            assert total(g, "inferd_upstream_requests_total", upstream=plain.address, outcome="gateway_failure") == 5
+            g.wait_metric("inferd_upstream_requests_total", 5, upstream=bad.address, outcome="gateway_failure")
+            g.wait_metric("inferd_upstream_requests_total", 5, upstream=plain.address, outcome="gateway_failure")
             assert bad.requests == [] and plain.requests == []
 
 
@@ -103,14 +101,10 @@ def test_checks_speak_tls(tmp_path, pki):
         text = text_of([pool([u], tls={"ca": str(pki.ca)}, check={"path": "/ready", "interval": "50ms", "rise": 1})],
                        [{"path": "/x", "upstream": "p"}])
         with gateway(tmp_path, text) as g:
-            deadline = time.monotonic() + 10
-            while requests.get(g.url + "/x").status_code != 503:
-                assert time.monotonic() < deadline
-            assert any("certificate has expired" in r["reason"] for r in g.records("upstream_tls_failed"))
+            wait_until(lambda: requests.get(g.url + "/x").status_code == 503)
+            wait_until(lambda: any("certificate has expired" in r["reason"] for r in g.records("upstream_tls_failed")))
             u.tls = serving(pki, "ip")
-            while requests.get(g.url + "/x").status_code != 200:
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
+            wait_until(lambda: requests.get(g.url + "/x").status_code == 200)
 
 
 def test_new_files_are_taken_at_reload(tmp_path, pki):
@@ -156,10 +150,7 @@ def test_connections_are_kept_ready(tmp_path):
         text = text_of([pool([u], keepalive_min=3, keepalive_timeout="200ms")], [{"path": "/x", "upstream": "p"}])
         with gateway(tmp_path, text, "--http.threads=1") as g:
             assert requests.get(g.url + "/x").status_code == 200
-            deadline = time.monotonic() + 5
-            while u.connections != 4:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_equal(lambda: u.connections, 4)
             assert u.closed.acquire(timeout=5)  # the fourth is one more than has to be there
             assert not u.closed.acquire(timeout=0.6)
             assert requests.get(g.url + "/x").status_code == 200

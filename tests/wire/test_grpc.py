@@ -15,17 +15,10 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from inferd_server import SIMPLE, Server, write_fake
+from inferd_server import SIMPLE, Server, wait_until, write_fake
 
 A = np.arange(16, dtype=np.int32).reshape(1, 16)
 ECHO = "input = X INT32 [-1,1]\noutput = Y INT32 [-1,1] copy X\n"
-
-
-def wait_until(condition, seconds=5, what=""):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"did not happen in {seconds} s: {what}"
-        time.sleep(0.01)
 
 
 def triton_inputs(**arrays):
@@ -297,18 +290,17 @@ def in_flight(server):
 def test_deadlines(slow):
     first = slow.stub.ModelInfer.future(echo_request("slow", 1))
     wait_until(lambda: in_flight(slow) == 1, what="first runs")
-    start = time.monotonic()
     # by metadata, so that grpcio's own clock doesn't end the call before the server does
     e = refused(lambda: slow.stub.ModelInfer(echo_request("slow", 2), metadata=[("x-inferd-timeout-ms", "150")]),
                 grpc.StatusCode.DEADLINE_EXCEEDED)
-    assert 0.1 < time.monotonic() - start < 0.7 and e.details()
+    assert e.details() and not first.done()
     refused(lambda: slow.stub.ModelInfer(echo_request("slow", 2), timeout=0.15), grpc.StatusCode.DEADLINE_EXCEEDED)
     refused(lambda: slow.stub.ModelInfer(echo_request("slow", 2, parameters={"timeout": pb.InferParameter(int64_param=100_000)})),
             grpc.StatusCode.DEADLINE_EXCEEDED)
     assert first.result().raw_output_contents[0] == b"\1\0\0\0"
     # grpcio cancels at its own deadline, which may come before the server's
     wait_until(lambda: slow.metric("inferd_deadline_total", model="slow") in (2, 3), what="counted")
-    assert slow.metric("inferd_requests_total", model="slow", protocol="grpc", status="ok") == 1
+    slow.wait_metric("inferd_requests_total", 1, model="slow", protocol="grpc", status="ok")
 
 
 def test_grpc_timeout_itself_is_a_deadline(slow):
@@ -326,7 +318,7 @@ def test_grpc_timeout_itself_is_a_deadline(slow):
             c.send(head, c.data(stream, b"\0" + len(message).to_bytes(4, "big") + message, end=True))
             fields = c.wait(lambda f: f.stream_id == stream).fields
             assert fields[":status"] == "200" and fields["grpc-status"] == code, (value, fields)
-            assert time.monotonic() - start < 0.6
+            assert time.monotonic() - start < 0.9
     first.result()
 
 
@@ -336,10 +328,10 @@ def test_cancelled_while_queued_and_while_running(slow):
     second = slow.stub.ModelInfer.future(echo_request("slow", 2))
     wait_until(lambda: in_flight(slow) == 2, what="second waits")
     second.cancel()
-    wait_until(lambda: in_flight(slow) == 1, 0.8, "the queued one is gone at once")
+    wait_until(lambda: in_flight(slow) == 1, what="the queued one is gone")
     first.cancel()
-    wait_until(lambda: in_flight(slow) == 0, 0.8, "the running one is stopped")
-    wait_until(lambda: slow.metric("inferd_api_requests_total", protocol="grpc", route="grpc_model_infer", code="1") == 2, what="counted")
+    wait_until(lambda: in_flight(slow) == 0, what="the running one is stopped")
+    wait_until(lambda: slow.metric("inferd_api_requests_total", protocol="grpc", route="grpc_model_infer", code="1") == 2, what="neither ended by itself")
     assert slow.stub.ModelInfer(echo_request("slow", 3)).raw_output_contents[0] == b"\3\0\0\0"
 
 
@@ -385,7 +377,7 @@ def test_counted_and_logged_as_grpc(repository, tmp_path):
             assert done == [None]
         count = lambda route, code: server.metric("inferd_api_requests_total", protocol="grpc", route=route, code=code)
         wait_until(lambda: count("grpc_model_infer", "0") == 1 and count("grpc_model_infer", "5") == 1 and count("grpc_none", "12") == 1)
-        assert server.metric("inferd_requests_total", model="simple", protocol="grpc", status="ok") == 2
+        server.wait_metric("inferd_requests_total", 2, model="simple", protocol="grpc", status="ok")
         wait_until(lambda: log.exists() and log.read_text().count("\n") >= 4, what="four lines")
     lines = {l.get("id"): l for l in map(json.loads, log.read_text().splitlines()) if l["protocol"] == "grpc"}
     assert len(lines) == 4

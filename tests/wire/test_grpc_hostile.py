@@ -9,8 +9,8 @@ from hyperframe.frame import DataFrame, HeadersFrame, RstStreamFrame
 from tritonclient.grpc import service_pb2 as pb
 
 from http2_raw import Http2
-from inferd_server import SIMPLE, Server, write_fake
-from test_grpc import echo_request, tensor, wait_until
+from inferd_server import SIMPLE, Server, wait_until, write_fake
+from test_grpc import tensor
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"

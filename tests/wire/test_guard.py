@@ -13,8 +13,7 @@ import tritonclient.http
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc as rpc_pb
 
-from inferd_server import Server, write_fake
-from test_auth_keys import wait
+from inferd_server import Server, wait_until, write_fake
 from test_openai_tools import CLOCK, WEATHER, ask, gather
 
 CARD, MAIL = "4111 1111 1111 1111", "ann@example.org"
@@ -125,8 +124,8 @@ def test_values_and_images(server):
         g.set_data_from_numpy(bad)
         with pytest.raises(tritonclient.utils.InferenceServerException, match=r"\[0,2,1,3\] is NaN"):
             rpc.infer("images", [g])
-    assert server.metric("inferd_guard_findings_total", policy="images", check="finite", mode="refuse") == 2
-    assert server.metric("inferd_guard_findings_total", policy="images", check="range", mode="refuse") == 1
+    server.wait_metric("inferd_guard_findings_total", 2, policy="images", check="finite", mode="refuse")
+    server.wait_metric("inferd_guard_findings_total", 1, policy="images", check="range", mode="refuse")
 
 
 def test_flag_and_log(server):
@@ -142,9 +141,9 @@ def test_flag_and_log(server):
     with grpc.insecure_channel(server.grpc_address) as channel:
         _, call = rpc_pb.GRPCInferenceServiceStub(channel).ModelInfer.with_call(message)
         assert ("x-inferd-guard", "flagged") in [tuple(m) for m in call.initial_metadata()]
-    assert server.metric("inferd_guard_findings_total", policy="flagged", check="range", mode="flag") == 2
-    assert server.metric("inferd_guard_findings_total", policy="logged", check="shape", mode="log") == 1
-    wait(lambda: any(x["policy"] == "logged" and "accepted: 1..4" in x["finding"] for x in server.records("input_guard")))
+    server.wait_metric("inferd_guard_findings_total", 2, policy="flagged", check="range", mode="flag")
+    server.wait_metric("inferd_guard_findings_total", 1, policy="logged", check="shape", mode="log")
+    wait_until(lambda: any(x["policy"] == "logged" and "accepted: 1..4" in x["finding"] for x in server.records("input_guard")))
 
 
 def test_text_inputs(server):
@@ -162,7 +161,7 @@ def test_text_inputs(server):
     r = server.infer("text", deep)
     assert r.status_code == 400 and "nested 6 deep; accepted for this model: at most 5" in error_of(r)
     assert server.infer("text", text_body("y" * 3000)).status_code == 413
-    wait(lambda: '"refused_input"' in open(f"{server.scratch.name}/audit.log").read())
+    wait_until(lambda: '"refused_input"' in open(f"{server.scratch.name}/audit.log").read())
 
 
 def test_prompts(server, client):
@@ -206,7 +205,7 @@ def test_reference(server):
     assert requests.post(f"{admin}/learned/save").status_code == 200
     saved = numpy.load(f"{server.scratch.name}/guard/known.npy")
     assert saved.shape == (200, 3) and saved.dtype == numpy.float32
-    assert server.metric("inferd_guard_findings_total", policy="known", check="score", mode="refuse") == refused + 2
+    server.wait_metric("inferd_guard_findings_total", refused + 2, policy="known", check="score", mode="refuse")
 
 
 # ---- outputs ----
@@ -291,8 +290,8 @@ def test_refused_answers(server, client):
     assert events[-1].type == "response.incomplete"
     d = requests.post(f"{server.url}/v2/models/guarded/generate", json={"text_input": said}).json()
     assert (d["text_output"], d["details"]["finish_reason"]) == ("the plan is ", "content_filter")
-    assert server.metric("inferd_policy_matches_total", policy="pii", rule="codename", action="refuse") == 6
-    wait(lambda: '"refused_output"' in open(f"{server.scratch.name}/audit.log").read())
+    server.wait_metric("inferd_policy_matches_total", 6, policy="pii", rule="codename", action="refuse")
+    wait_until(lambda: '"refused_output"' in open(f"{server.scratch.name}/audit.log").read())
 
 
 def test_a_refused_answer_stops_the_model(server, client):
@@ -346,7 +345,8 @@ def test_batch_outputs(server):
         rpc.stop_stream()
     assert [x.decode() for x in answers[0][0].as_numpy("Y")[0]] == want
     assert "codename" in str(answers[1][1]) and answers[2][0].as_numpy("Y")[0][0] == b"after"
-    assert before >= 1 and server.metric("inferd_policy_matches_total", policy="watch", rule="seen", action="log") == before + 2
+    assert before >= 1
+    server.wait_metric("inferd_policy_matches_total", before + 2, policy="watch", rule="seen", action="log")
 
 
 def test_pictures_from_a_file(server):

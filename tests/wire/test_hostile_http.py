@@ -15,7 +15,7 @@ import zlib
 import pytest
 import requests
 
-from inferd_server import SIMPLE, Server, write_fake
+from inferd_server import SIMPLE, Server, wait_until, write_fake
 from raw_socket import Reader, address, ask, connect, fd_count, infer_request, request, reset
 
 ROW = list(range(16))
@@ -41,13 +41,6 @@ def good_client_is_served(server):
 
 def in_flight(server):
     return requests.get(server.admin_url + "/admin/status").json()["in_flight"]
-
-
-def wait_until(condition, seconds=10, what=""):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"did not happen in {seconds} s: {what}"
-        time.sleep(0.02)
 
 
 # RFC 9112 (2.2, 3, 6, 7), RFC 9110 (5.5, 7.2, 9.3.6, 10.1.1), RFC 6585 (431). The second request in each vector is what a

@@ -4,12 +4,11 @@ and what he can reach when nobody configured anything.
 import json
 import re
 import shutil
-import time
 
 import pytest
 import requests
 
-from inferd_server import ROOT, SIMPLE, Server, write_fake
+from inferd_server import ROOT, SIMPLE, Server, wait_until, write_fake
 from raw_socket import Reader, connect, infer_request, request
 
 FORGED = b'forged\x1b[31m"}\x7f\xff{"event":"forged"}'
@@ -35,9 +34,7 @@ def test_nobody_forges_a_line(tmp_path, format):
                 c.sendall(document)
                 answered += Reader(c).answer().status > 0
         assert answered == len(documents)
-        deadline = time.monotonic() + 10
-        while time.monotonic() < deadline and (not log.exists() or len(log.read_bytes().splitlines()) < 3):
-            time.sleep(0.05)
+        wait_until(lambda: log.exists() and log.read_bytes().count(b"\n") >= 3)
     lines = log.read_bytes().split(b"\n")
     assert lines.pop() == b"" and 3 <= len(lines) <= len(documents) + 100  # the fixture's own probes are in it, too
     assert any(b"forged" in line for line in lines)  # it is logged, as what it is

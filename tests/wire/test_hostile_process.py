@@ -5,11 +5,10 @@ import json
 import os
 import socket
 import threading
-import time
 
 import pytest
 
-from inferd_server import SIMPLE, Server, write_fake
+from inferd_server import SIMPLE, Server, wait_until, write_fake
 from raw_socket import Reader, address, ask, connect, infer_request, request
 
 LIVE = request("GET", "/v2/health/live")
@@ -48,10 +47,8 @@ def test_connections_past_the_limit_get_503_and_others_are_served(repository):
             assert reader.answer().status == 200
         for s in sockets:
             s.close()
-        deadline = time.monotonic() + 10
-        while ask(server, LIVE).status != 200:
-            assert time.monotonic() < deadline, "the connections are closed, and there is still no room"
-        assert server.metric("inferd_http_limit_total", listener="http", limit="connections") >= 60
+        wait_until(lambda: ask(server, LIVE).status == 200, what="the connections are closed: there is room")
+        server.wait_metric("inferd_http_limit_total", lambda n: n >= 60, listener="http", limit="connections")
 
 
 @pytest.mark.parametrize("sent", [b"", LIVE], ids=["silent", "served"])
@@ -61,17 +58,15 @@ def test_fewer_descriptors_than_connections_leave_room_for_operators(repository,
     write_fake(repository, "simple", SIMPLE)
     with Server(repository, args=["--repository.mode=explicit", "--repository.load=*", "--http.threads=2"],
                 prefix=["prlimit", "--nofile=128:128"]) as server:
-        warned = server.records("descriptor_limit_low")
-        assert warned and 8 <= warned[0]["max_connections"] < 100
+        warned = server.wait_records("descriptor_limit_low")
+        assert 8 <= warned[0]["max_connections"] < 100
         sockets = flood(server, 200, sent)
         every_listener_is_alive(server, ["metrics", "admin"])
         answer = ask(server, request("POST", "/v2/repository/models/simple/load"), listener="admin")
         assert answer.status == 200, answer
         for s in sockets:
             s.close()
-        deadline = time.monotonic() + 10
-        while ask(server, LIVE).status != 200:
-            assert time.monotonic() < deadline, "the connections are closed, and there is still no room"
+        wait_until(lambda: ask(server, LIVE).status == 200, what="the connections are closed: there is room")
 
 
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer's allocator keeps what is freed")
@@ -94,9 +89,6 @@ def test_memory_comes_back_after_a_burst(repository):
             for c in clients:
                 c.join()
         assert set(statuses) <= {200, 429} and 200 in statuses
-        deadline = time.monotonic() + 20
-        while server.rss_bytes() - before > 64 << 20:
-            assert time.monotonic() < deadline, f"{(server.rss_bytes() - before) >> 20} MiB are kept"
-            time.sleep(0.1)
+        wait_until(lambda: server.rss_bytes() - before <= 64 << 20, what="at most 64 MiB are kept")
         assert ask(server, infer_request("real", {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "FP32",
                                                              "data": [2.5]}]})).json()["outputs"][0]["data"] == [2.5]

@@ -53,8 +53,8 @@ def test_slowhttptest(tmp_path):
             assert re.findall(r"service available:\s+(\w+)", report)[-1] == "YES", report
             if name in ("slowloris", "slow body"):  # all were cut before the attack's end
                 assert "No open connections left" in report, report
-        assert s.metric("inferd_http_limit_total", limit="header_time") >= CONNECTIONS
-        assert s.metric("inferd_http_limit_total", limit="body_time") >= CONNECTIONS
+        s.wait_metric("inferd_http_limit_total", lambda n: n >= CONNECTIONS, limit="header_time")
+        s.wait_metric("inferd_http_limit_total", lambda n: n >= CONNECTIONS, limit="body_time")
         s.alive()
 
 
@@ -88,4 +88,4 @@ def test_unfinished_handshakes(tmp_path):
             except ConnectionResetError:
                 pass
             c.close()
-        assert s.metric("inferd_tls_handshakes_total", outcome="timeout") >= 290
+        s.wait_metric("inferd_tls_handshakes_total", lambda n: n >= 290, outcome="timeout")

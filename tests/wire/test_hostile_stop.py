@@ -5,7 +5,6 @@ exit status 0, and a sanitizer's report is another one.
 """
 import signal
 import threading
-import time
 
 import requests
 
@@ -77,10 +76,7 @@ def test_a_second_stop_signal_forces_while_a_load_holds_the_first_up(repository)
     server = Server(repository, args=["--repository.mode=explicit", "--repository.load=sum"])
     assert requests.post(server.url + "/v2/repository/models/lazy/load?wait=false").status_code == 202
     server.process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + 20
-    while not server.records("stopped"):
-        assert time.monotonic() < deadline and server.process.poll() is None, server.log()
-        time.sleep(0.02)
+    server.wait_records("stopped")
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(10) == 1
     server.stop(expect=1)

@@ -18,7 +18,7 @@ import requests
 from http2_raw import NO_ERROR, Http2
 from certificates import Authority
 from hyperframe.frame import GoAwayFrame, PingFrame
-from inferd_server import SIMPLE, Server, write_fake
+from inferd_server import SIMPLE, Server, wait_until, write_fake
 
 ROW = list(range(16))
 SUM = {"inputs": [{"name": n, "shape": [1, 16], "datatype": "INT32", "data": ROW} for n in ("INPUT0", "INPUT1")]}
@@ -145,9 +145,7 @@ def test_over_tls_by_alpn(tmp_path):
     with Server(tmp_path / "models", args=[f"--tls.certificates={cert}", f"--tls.keys={key}"], wait="admin") as s:
         url, context = "https://" + s.address, ssl.create_default_context(cafile=str(authority.ca))
         with httpx.Client(http2=True, verify=context, timeout=30) as two, httpx.Client(http2=False, verify=context, timeout=30) as one:
-            deadline = time.monotonic() + 30
-            while two.get(url + "/v2/health/ready").status_code != 200:
-                assert time.monotonic() < deadline
+            wait_until(lambda: two.get(url + "/v2/health/ready").status_code == 200, 30)
             text = "".join(chr(97 + i % 26) for i in range(2_000_000))
             document = {"inputs": [{"name": "X", "datatype": "BYTES", "shape": [1, 1], "data": [text]}]}
             for client, version in ((two, "HTTP/2"), (one, "HTTP/1.1")):
@@ -191,11 +189,8 @@ def test_a_cancelled_stream_cancels_its_inference(server):
         status, body = c.answer(streams[9])
         assert status == 200 and json.loads(body)["outputs"][0]["data"] == [7]
         assert time.monotonic() - started < 3  # one that ran already, and its own; all of them take 4
-    deadline = time.monotonic() + 10
-    while server.metric("inferd_http_lost_total", listener="http") < before + 9:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert server.metric("inferd_http2_glitches_total", listener="http", **{"class": "reset"}) >= 9
+    server.wait_metric("inferd_http_lost_total", lambda n: n >= before + 9, listener="http")
+    server.wait_metric("inferd_http2_glitches_total", lambda n: n >= 9, listener="http", **{"class": "reset"})
 
 
 def test_stop_tells_the_client_and_answers_what_runs(repository):
@@ -235,7 +230,7 @@ def test_an_idle_connection_is_small(server):
         each = (server.rss_bytes() - before) / (count - 21)
         if build in ("release", "debug"):
             assert each < 16 << 10, f"{each:.0f} bytes a connection"
-        assert server.metric("inferd_http2_connections", listener="http") >= count
+        server.wait_metric("inferd_http2_connections", lambda n: n >= count, listener="http")
     finally:
         for c in clients:
             c.socket.close()

@@ -11,7 +11,7 @@ import time
 import pytest
 import requests
 
-from inferd_server import Server, write_fake
+from inferd_server import Server, wait_equal, wait_until, write_fake
 
 FILL = "input = X INT32 [-1,1]\noutput = Y INT32 [-1,1] fill {}\n"
 BODY = {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "INT32", "data": [0]}]}
@@ -23,11 +23,8 @@ def answer(server, model, version=None):
     return r.json()["outputs"][0]["data"][0] if r.status_code == 200 else r.status_code
 
 
-def wait_until(condition, seconds=10, what=""):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"did not happen in {seconds} s: {what}"
-        time.sleep(0.02)
+def stats(server, model):
+    return requests.get(f"{server.url}/v2/models/{model}/stats").json()["model_stats"][0]
 
 
 class Load:
@@ -62,13 +59,15 @@ def test_reload_under_load_loses_nothing(repository):
     write_fake(repository, "m", FILL.format(1) + "load_delay_ms = 100\n")
     with Server(repository, args=["--repository.mode=explicit", "--repository.load=m"]) as server:
         with Load(server, "m") as load:
+            wait_until(lambda: 1 in load.answers)
             for value in range(2, 7):
                 write_fake(repository, "m", FILL.format(value) + "load_delay_ms = 100\n")
                 r = requests.post(server.url + "/v2/repository/models/m/load")
                 assert r.status_code == 200, r.text
                 assert answer(server, "m") == value  # a 200 means that the new one serves
+                wait_until(lambda: value in load.answers)
         assert load.failures == []
-        assert {1, 2, 3, 4, 5, 6} >= load.answers >= {2, 6}
+        assert load.answers == {1, 2, 3, 4, 5, 6}
 
 
 def test_failed_reload_keeps_the_old_one(repository):
@@ -115,13 +114,14 @@ def test_poll_takes_up_new_changed_and_removed_models(repository):
 
 def test_partial_copy_is_never_loaded(repository):
     write_fake(repository, "m", FILL.format(1))
-    with Server(repository, args=POLL) as server:
+    with Server(repository, args=[*POLL, "--repository.poll_settle=500ms"]) as server:
         (repository / "m" / "2").mkdir()
+        text = FILL.format(2)
         with open(repository / "m" / "2" / "model.fake", "w") as f:  # a slow copy: a valid file is there only at the end
-            for piece in ("input = X INT32", " [-1,1]\n", "output = Y INT32", " [-1,1] fill 2\n"):
-                f.write(piece)
+            for i in range(0, len(text), 6):
+                f.write(text[i:i + 6])
                 f.flush()
-                time.sleep(0.12)
+                time.sleep(0.1)
         wait_until(lambda: answer(server, "m") == 2)
         assert server.records("model_failed") == []
 
@@ -212,8 +212,7 @@ def test_warm_up_comes_before_ready(repository):
         assert requests.get(server.url + "/v2/health/ready").status_code == 503
         server.wait_ready()
         assert answer(server, "m") == 1
-        stats = requests.get(server.url + "/v2/models/m/stats").json()["model_stats"][0]
-        assert stats["inference_count"] == 1  # warm-up is not traffic
+        wait_equal(lambda: stats(server, "m")["inference_count"], 1)  # warm-up is not traffic
 
 
 def test_response_cache_hits_on_the_whole_request_only(repository):
@@ -224,12 +223,11 @@ def test_response_cache_hits_on_the_whole_request_only(repository):
             r = server.infer("m", {"inputs": [{"name": "X", "shape": [1, 1], "datatype": "INT32", "data": [value]}], **more})
             return {o["name"]: o["data"] for o in r.json()["outputs"]}
         assert ask(1) == ask(1) == {"Y": [1], "Z": [1]}
-        assert server.metric("inferd_cache_hits_total", model="m") == 1
+        server.wait_metric("inferd_cache_hits_total", 1, model="m")
         assert ask(2) == {"Y": [2], "Z": [2]}
         assert ask(1, outputs=[{"name": "Z"}]) == {"Z": [1]}
-        assert server.metric("inferd_cache_hits_total", model="m") == 1
-        stats = requests.get(server.url + "/v2/models/m/stats").json()["model_stats"][0]["inference_stats"]
-        assert stats["cache_hit"]["count"] == 1 and stats["cache_miss"]["count"] == 3
+        server.wait_metric("inferd_cache_hits_total", 1, model="m")
+        wait_equal(lambda: [stats(server, "m")["inference_stats"][s]["count"] for s in ("cache_hit", "cache_miss")], [1, 3])
 
 
 def test_two_hundred_load_and_unload_cycles_leave_memory_flat(repository):

@@ -4,7 +4,6 @@ Whatever ONNX Runtime itself gets right must be right here; the others are in on
 answers of one request must agree bit for bit, whatever the expected value.
 """
 import json
-import time
 
 import grpc
 import numpy as np
@@ -13,7 +12,7 @@ import requests
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 import onnx_backend
-from inferd_server import Server
+from inferd_server import Server, wait_until
 
 pytestmark = [pytest.mark.onnx, pytest.mark.timeout(600)]
 CASES = onnx_backend.cases()
@@ -136,13 +135,12 @@ def test_what_is_left_out_is_refused_by_name(tmp_path_factory):
         (root / name / "1").mkdir(parents=True)
         (root / name / "1" / "model.onnx").write_bytes((CASES[name] / "model.onnx").read_bytes())
     with Server(root, wait=None) as s:
-        reasons = {}
-        for _ in range(600):
-            time.sleep(0.05)
+        def refusals():
             rows = requests.post(s.url + "/v2/repository/index").json()
-            reasons = {r["name"]: r.get("reason", "") for r in rows if r["state"] == "UNAVAILABLE" and r.get("reason")}
-            if len(reasons) == len(names):
-                break
+            found = {r["name"]: r["reason"] for r in rows if r["state"] == "UNAVAILABLE" and r.get("reason")}
+            return found if len(found) == len(names) else None
+
+        reasons = wait_until(refusals, 60)
         for name in names:
             tensor = EXCEPTIONS[name].split(": ")[1].split(" ")[0]
             assert tensor in reasons[name] and ("sequence" in reasons[name] or "optional" in reasons[name]), reasons[name]

@@ -12,7 +12,7 @@ import openai
 import pytest
 import requests
 
-from inferd_server import Server, write_fake
+from inferd_server import Server, wait_equal, wait_until, write_fake
 from raw_socket import connect, request, reset
 
 PARROT = "tokens = true\npiece_bytes = 3\n"
@@ -258,10 +258,7 @@ def generating(server):
 
 
 def wait_idle(server, seconds=5):
-    deadline = time.monotonic() + seconds
-    while generating(server):
-        assert time.monotonic() < deadline, "still %d generations" % generating(server)
-        time.sleep(0.01)
+    wait_equal(lambda: generating(server), 0, seconds)
 
 
 def test_full_queue_is_429(server):
@@ -290,7 +287,7 @@ def test_client_leaves(server, phase, stream):
         holders = [connect(server) for _ in range(2)]
         for s in holders:
             s.sendall(request("POST", "/v1/chat/completions", body=json.dumps({**say("y" * 4000), "model": "slow"}).encode()))
-        time.sleep(0.1)
+        wait_until(lambda: generating(server) >= 2)
     s = connect(server)
     s.sendall(request("POST", "/v1/chat/completions", body=json.dumps({**say("z" * 4000, stream=stream), "model": model}).encode()))
     if phase == "running" and stream:
@@ -303,7 +300,7 @@ def test_client_leaves(server, phase, stream):
         [reset(h) for h in holders]
     other.join()
     assert witness[0].json()["choices"][0]["message"]["content"] == "0123456789"
-    wait_idle(server, 1)
+    wait_idle(server)
     server.alive()
 
 
@@ -357,8 +354,7 @@ def test_stop_while_generating(tmp_path):
     with Server(tmp_path / "models", args=["--shutdown.drain_timeout=200ms"]) as s:
         t = threading.Thread(target=lambda: results.append(post(s, "/v1/chat/completions", {**say("x"), "model": "endless"})))
         t.start()
-        while not generating(s):
-            time.sleep(0.01)
+        wait_until(lambda: generating(s))
         s.stop()
         t.join()
     assert results[0].status_code == 503 and results[0].json()["error"]["type"] == "server_error"
@@ -367,5 +363,5 @@ def test_stop_while_generating(tmp_path):
 def test_metrics_and_access(server, client):
     before = server.metric("inferd_requests_total", model="parrot", protocol="openai", status="ok")
     client.chat.completions.create(**say("x"))
-    assert server.metric("inferd_requests_total", model="parrot", protocol="openai", status="ok") == before + 1
-    assert server.metric("inferd_api_requests_total", route="chat_completions", code="200") > 0
+    server.wait_metric("inferd_requests_total", before + 1, model="parrot", protocol="openai", status="ok")
+    server.wait_metric("inferd_api_requests_total", lambda n: n > 0, route="chat_completions", code="200")

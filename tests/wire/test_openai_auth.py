@@ -5,7 +5,7 @@ import openai
 import pytest
 import requests
 
-from inferd_server import BINARY, Server, write_fake
+from inferd_server import BINARY, Server, wait_until, write_fake
 
 SAY = [{"role": "user", "content": "hello"}]
 
@@ -23,10 +23,7 @@ def closed(tmp_path_factory):
     keys = {"some": make("some", "-s", "infer,read", "-m", "parrot"), "read": make("read", "-s", "read")}
     with Server(root / "models", args=[f"--auth.keys_file={root / 'keys'}"], wait=None) as s:
         s.k = keys
-        import time
-
-        while requests.get(s.url + "/v1/models/parrot", headers={"x-api-key": keys["read"]}).status_code != 200:
-            time.sleep(0.02)
+        wait_until(lambda: requests.get(s.url + "/v1/models/parrot", headers={"x-api-key": keys["read"]}).status_code == 200)
         yield s
 
 

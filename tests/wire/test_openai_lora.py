@@ -59,7 +59,7 @@ def test_adapters(server, client):
         got = list(pool.map(lambda m: (m, answer(client, m)), ["llama", "tuned"] * 12))
     assert all(a == (base if m == "llama" else tuned) for m, a in got)
     r = client.completions.create(model="tuned", **PROMPT)
-    assert server.metric("inferd_llm_adapter_loaded", model="llama", adapter="tuned") == 1
+    server.wait_metric("inferd_llm_adapter_loaded", 1, model="llama", adapter="tuned")
     assert r.model == "tuned"
     assert unload(server, "tuned").status_code == 200 and unload(server, "folder").status_code == 200
     with pytest.raises(openai.NotFoundError):
@@ -98,5 +98,5 @@ def test_vllm_metrics(server, client):
     assert 0 <= have[("vllm:kv_cache_usage_perc", model)] <= 1
     assert have[("vllm:time_to_first_token_seconds_count", model)] > 0 and have[("vllm:e2e_request_latency_seconds_sum", model)] > 0
     assert have[("vllm:inter_token_latency_seconds_bucket", model | {("le", "+Inf")})] > 0
-    assert server.metric("vllm:cache_config_info", block_size="32") == 1
+    server.wait_metric("vllm:cache_config_info", 1, block_size="32")
     assert have[("vllm:spec_decode_num_draft_tokens_total", model)] == server.metric("inferd_llm_speculation_draft_tokens_total", model="llama")

@@ -13,20 +13,10 @@ import time
 import pytest
 import requests
 
-from inferd_server import BINARY, SIMPLE, Server, write_fake
+from inferd_server import BINARY, SIMPLE, Server, wait_until, write_fake
 
 SANITIZED = os.environ.get("INFERD_BUILD") in ("asan", "tsan", "ubsan")
 BODY = {"inputs": [{"name": n, "shape": [1, 16], "datatype": "INT32", "data": [1] * 16} for n in ("INPUT0", "INPUT1")]}
-
-
-def wait_for(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")
 
 
 @pytest.fixture
@@ -69,7 +59,7 @@ def test_access_log_lines_and_rotation(models, tmp_path):
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     with Server(models, args=[f"--access_log.file={path}", "--access_log.format=json"]) as server:
         server.infer("simple", BODY, headers={"x-request-id": "first-1", "traceparent": trace})
-        lines = wait_for(lambda: [r for r in map(json.loads, path.read_text().splitlines()) if r.get("id") == "first-1"])
+        lines = wait_until(lambda: [r for r in map(json.loads, path.read_text().splitlines()) if r.get("id") == "first-1"])
         assert len(lines) == 1
         line = lines[0]
         assert line["status"] == 200 and line["method"] == "POST" and line["path"] == "/v2/models/simple/infer"
@@ -78,9 +68,9 @@ def test_access_log_lines_and_rotation(models, tmp_path):
         assert line["traceparent"].split("-")[1] == trace.split("-")[1]
         path.rename(rotated)
         server.process.send_signal(signal.SIGUSR1)
-        wait_for(path.exists)
+        wait_until(path.exists)
         server.infer("simple", BODY, headers={"x-request-id": "second-2"})
-        wait_for(lambda: "second-2" in path.read_text())
+        wait_until(lambda: "second-2" in path.read_text())
         assert "second-2" not in rotated.read_text()
 
 
@@ -88,7 +78,7 @@ def test_a_forged_id_stays_in_its_line(models, tmp_path):
     path = tmp_path / "access.log"
     with Server(models, args=[f"--access_log.file={path}", "--access_log.format=text"]) as server:
         requests.get(server.url + "/v2/models/%0a%1b[31mfake/ready")
-        wait_for(lambda: "ready" in path.read_text())
+        wait_until(lambda: "ready" in path.read_text())
         text = path.read_text()
         assert "\x1b" not in text
         for line in text.splitlines():
@@ -102,11 +92,13 @@ def test_an_access_log_that_nobody_reads(models, tmp_path):
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with Server(models, args=[f"--access_log.file={pipe}", "--access_log.queue=64"]) as server:
         session = requests.Session()
-        deadline = time.monotonic() + 60
-        while server.metric("inferd_access_log_dropped_total") == 0 and time.monotonic() < deadline:
+
+        def dropped():
             for _ in range(200):
                 assert session.post(server.url + "/v2/models/simple/infer", json=BODY, timeout=10).status_code == 200
-        assert server.metric("inferd_access_log_dropped_total") > 0
+            return server.metric("inferd_access_log_dropped_total") > 0
+
+        wait_until(dropped, 60)
         server.alive()
         started = time.monotonic()
         server.stop()
@@ -223,7 +215,7 @@ def test_stderr_that_nobody_reads(models):
             return False
 
     try:
-        wait_for(ready)
+        wait_until(ready)
         for _ in range(20):
             assert requests.post(f"http://127.0.0.1:{port}/v2/models/simple/infer", json=BODY, timeout=10).status_code == 200
         server.send_signal(signal.SIGTERM)

@@ -3,7 +3,6 @@ import hashlib
 import http.server
 import json
 import os
-import shutil
 import subprocess
 import threading
 

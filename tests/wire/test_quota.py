@@ -1,6 +1,4 @@
 """Quotas over the wire: what is counted, what the refusal says, and what survives."""
-import json
-import os
 import signal
 import subprocess
 import threading
@@ -9,8 +7,8 @@ import time
 import pytest
 import requests
 
-from inferd_server import BINARY, SIMPLE, Server, write_fake
-from test_auth_keys import BODY, make, wait
+from inferd_server import BINARY, SIMPLE, Server, wait_until, write_fake
+from test_auth_keys import BODY, make
 
 PARROT = "tokens = true\n"
 
@@ -66,8 +64,8 @@ def test_rate(world):
         assert requests.get(server.url + "/v2/models/simple", headers={"x-api-key": world.a}).status_code == 200
         time.sleep(1.1)
         assert infer(server, world.a).status_code == 200
-        assert server.metric("inferd_quota_refused_total", limit="requests_per_second") == 1
-        wait(lambda: "over_quota" in (world.state / "audit.log").read_text())
+        server.wait_metric("inferd_quota_refused_total", 1, limit="requests_per_second")
+        wait_until(lambda: "over_quota" in (world.state / "audit.log").read_text())
 
 
 def test_rows(world):
@@ -148,7 +146,7 @@ def test_a_client_that_leaves_pays_for_what_was_produced(world):
             r = chat(server, world.a, 1000)
             return int(r.headers["x-ratelimit-remaining"])
 
-        wait(lambda: left() > 600)  # the reservation is gone
+        wait_until(lambda: left() > 600)  # the reservation is gone
         assert left() < 1000  # but not all of it came back
 
 
@@ -159,7 +157,7 @@ def test_concurrency(world):
         assert infer(server, world.a).status_code == 429
         assert infer(server, world.b).status_code == 200
         streams[0].close()
-        wait(lambda: infer(server, world.a).status_code == 200)
+        wait_until(lambda: infer(server, world.a).status_code == 200)
         streams[1].close()
 
 
@@ -174,7 +172,8 @@ def test_budgets_survive(world):
     held = chat(server, world.b, 3500, "slow", text="z" * 200, stream=True)
     assert held.status_code == 200
     assert chat(server, world.b, 3000).status_code == 429
-    time.sleep(6)
+    file, now = world.state / "quota.state", time.time()
+    wait_until(lambda: file.stat().st_mtime > now)
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
     held.close()
@@ -183,11 +182,10 @@ def test_budgets_survive(world):
         assert infer(server, world.a).status_code == 429
         assert chat(server, world.b, 3000).status_code == 200
     # one digit changed by hand: the file is put aside and said to be, the server starts
-    file = world.state / "quota.state"
     damaged = file.read_text().replace("requests_per_day\t", "requests_per_day\t1", 1)
     file.write_text(damaged)
     with world.serve(policies) as server:
-        lost = server.records("budgets_lost")[0]
+        lost = server.wait_records("budgets_lost")[0]
         assert "checksum" in lost["reason"] and (world.state / "quota.state.damaged").read_text() == damaged
         assert infer(server, world.a).status_code == 200
     assert file.read_text().startswith("inferd-quota 1\n")

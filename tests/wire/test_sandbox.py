@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from certificates import Authority
-from inferd_server import BINARY, ROOT, SIMPLE, Server, write_fake
+from inferd_server import BINARY, ROOT, SIMPLE, Server, wait_until, write_fake
 from test_tls import Secure
 
 LANDLOCK = ctypes.CDLL(None).syscall(444, None, 0, 1) >= 1
@@ -50,7 +50,8 @@ def test_only_what_is_named_is_reached(models, tmp_path):
         assert all(ready(s, m) for m in ("simple", "linked", "external", "words"))
         assert status_field(s, "NoNewPrivs") == "0"
     with Server(models, args=[*args, *SANDBOX]) as s:
-        assert s.records("files_sandboxed") and status_field(s, "NoNewPrivs") == "1"
+        s.wait_records("files_sandboxed")
+        assert status_field(s, "NoNewPrivs") == "1"
         assert all(ready(s, m) for m in ("simple", "external", "words")) and not ready(s, "linked")
         assert s.infer("simple", INPUT).json()["outputs"][0]["data"] == [2] * 16
         answer = requests.post(s.url + "/v1/completions", json={"model": "words", "prompt": "a", "max_tokens": 2})
@@ -58,12 +59,7 @@ def test_only_what_is_named_is_reached(models, tmp_path):
         # rotation makes a new file; the crash folder and the state stay writable
         os.rename(tmp_path / "logs/access.log", tmp_path / "logs/access.1")
         s.process.send_signal(10)
-        requests.get(s.url + "/v2")
-        for _ in range(100):
-            if (tmp_path / "logs/access.log").exists():
-                break
-            requests.get(s.url + "/v2")
-        assert (tmp_path / "logs/access.log").exists()
+        wait_until(lambda: requests.get(s.url + "/v2") and (tmp_path / "logs/access.log").exists())
     with Server(models, args=[*args, *SANDBOX, f"--sandbox.read={tmp_path}/outside"]) as s:
         assert ready(s, "linked")
 
@@ -82,16 +78,12 @@ def test_models_and_certificates_are_followed(tmp_path):
         def there(model):
             return requests.get(f"{s.admin_url}/v2/models/{model}/ready").status_code == 200 or any(r["model"] == model for r in s.records("model_ready"))
 
-        import time
         (tmp_path / "store/next").symlink_to("rev2")
         os.rename(tmp_path / "store/next", tmp_path / "store/current")
         new_cert, new_key = authority.issue("b", "DNS:b.test")
         os.rename(new_key, key)
         os.rename(new_cert, cert)
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline and not (there("two") and s.records("certificates_read")):
-            time.sleep(0.05)
-        assert there("two") and s.records("certificates_read"), s.log()
+        wait_until(lambda: there("two") and s.records("certificates_read"))
 
 
 def test_a_kernel_without_it(tmp_path):
@@ -100,5 +92,5 @@ def test_a_kernel_without_it(tmp_path):
     done = subprocess.run([BINARY, "serve", str(tmp_path), "--sandbox.files=perhaps"], capture_output=True, text=True, timeout=20)
     assert done.returncode == 2 and "off, try or require" in done.stderr.replace(", or", " or"), done.stderr
     with Server(tmp_path, args=["--sandbox.files=try"]) as s:
-        assert bool(s.records("files_sandboxed")) == LANDLOCK
-        assert bool(s.records("sandbox_unavailable")) == (not LANDLOCK)
+        s.wait_records("files_sandboxed" if LANDLOCK else "sandbox_unavailable")
+        assert not s.records("sandbox_unavailable" if LANDLOCK else "files_sandboxed")

@@ -3,7 +3,6 @@
 The format is decoded here a second time, from docs/reference/sealed-models.md, with the Python package `cryptography`: files that inferd sealed
 are opened by it, and files that it sealed are loaded by inferd. Every refusal must name the file.
 """
-import contextlib
 import hashlib
 import os
 import pathlib
@@ -20,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from inferd_server import BINARY, ROOT, Server, write_fake
+from inferd_server import BINARY, ROOT, Server, wait_equal, wait_until, write_fake
 
 MODELS = ROOT / "tests/data/models"
 LLM = ROOT / "tests/data/llm"
@@ -199,7 +198,7 @@ def test_onnx_is_served_from_memory(tmp_path, keys):
                 answers.setdefault(model, []).append(answer.json()["outputs"])
             log = "\n".join(s.log_lines)
             assert keys.key.hex() not in log.lower()
-            assert {r["file"] for r in s.records("model_file_unsealed")} == ({"model.onnx", "data/weights.bin"} if root == sealed else set())
+            wait_equal(lambda: {r["file"] for r in s.records("model_file_unsealed")}, {"model.onnx", "data/weights.bin"} if root == sealed else set())
         if root == plain:
             assert list(cache.glob("*.onnx")), "the plain twin was not cached: the test shows nothing"
         else:
@@ -269,7 +268,8 @@ def test_language_models(tmp_path, keys):
         assert complete(s, "sealed-gguf") == complete(s, "plain-gguf") == complete(s, "signed-gguf")
         assert complete(s, "sealed-untied") == complete(s, "plain-untied")
         assert complete(s, "sealed-hf") == complete(s, "plain-hf")
-        assert {r["file"] for r in s.records("model_file_unsealed")} >= {"model.gguf", "config.json", "tokenizer.json", "model.safetensors"}
+        files = {"model.gguf", "config.json", "tokenizer.json", "model.safetensors"}
+        wait_until(lambda: {r["file"] for r in s.records("model_file_unsealed")} >= files)
 
 
 def test_the_process_can_not_be_dumped(keys):
@@ -416,7 +416,7 @@ def test_python_signs_and_openssl_makes_keys(tmp_path, keys):
     with Server(root, args=args) as s:
         body = {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}]}
         assert s.infer("echo", body).json()["outputs"][0]["data"] == [1, 2]
-        assert s.records("model_signature_good")[0]["key"] == ident
+        assert s.wait_records("model_signature_good")[0]["key"] == ident
     # an external file that the list lacks is not read, whatever it holds
     (version / "model.fake").write_bytes(seal(b"input = X FP32 [-1,3]\noutput = Y FP32 [-1,3] copy X\n", keys.key))
     refused(root, ["model.fake", "not the file that was signed"], *args)

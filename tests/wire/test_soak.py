@@ -17,7 +17,7 @@ import time
 import pytest
 import requests
 
-from inferd_server import SIMPLE, Server, write_fake
+from inferd_server import SIMPLE, Server, wait_equal, write_fake
 from raw_socket import Reader, connect, fd_count, infer_request, request, reset
 
 SECONDS = float(os.environ.get("INFERD_SOAK_SECONDS", "600"))
@@ -204,10 +204,7 @@ def test_soak(repository, tmp_path):
         soak = Soak(server, config)
         soak.run()
         assert not soak.wrong, "\n".join(soak.wrong)
-        deadline = time.monotonic() + 10
-        while in_flight(server) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert in_flight(server) == 0
+        wait_equal(lambda: in_flight(server), 0)
         print({k: v for k, v in sorted(soak.counts.items())},
               [(q, round(soak.quarter(q, 1) / 2**20, 1), round(soak.quarter(q, 2), 1)) for q in range(4)])
         assert min(soak.counts.get(w, 0) for w in ("good", "crashing", "malformed", "chatting", "leaving", "reloading", "scraping")) > 0

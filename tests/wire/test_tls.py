@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from certificates import Authority
-from inferd_server import SIMPLE, Server, write_fake
-from test_auth_keys import BODY, make, wait
+from inferd_server import SIMPLE, Server, wait_equal, wait_until, write_fake
+from test_auth_keys import make
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ class Secure(Server):
     """A server whose http listener speaks TLS; readiness is asked for on the admin listener."""
 
     def wait_ready(self, seconds=60):
-        wait(lambda: self.process.poll() is not None or requests.get(self.admin_url + "/v2/health/ready").status_code == 200, seconds)
+        wait_until(lambda: self.process.poll() is not None or requests.get(self.admin_url + "/v2/health/ready").status_code == 200, seconds)
         assert self.process.poll() is None, self.log()
 
     def alive(self):
@@ -245,7 +245,7 @@ def test_resumption(server, authority):
         with connect(server, c, session=ticket) as s:
             get(s)
             assert s.session_reused
-        assert outcome(server, "resumed") == before + 1
+        wait_equal(lambda: outcome(server, "resumed"), before + 1)
 
 
 def test_ticket_keys_turn(models, authority):
@@ -299,7 +299,7 @@ def test_plain_and_garbage(server):
                         break
                 except ConnectionResetError:
                     break
-    wait(lambda: outcome(server, "failed") >= failed + 3)
+    wait_until(lambda: outcome(server, "failed") >= failed + 3)
     server.alive()
 
 
@@ -311,8 +311,8 @@ def test_slow_handshake_is_cut(models, authority):
             s.sendall(b"\x16")
             assert s.recv(10) == b""
         assert 0.25 < time.monotonic() - begun < 10
-        assert outcome(server, "timeout") == 1
-        assert server.metric("inferd_http_limit_total", limit="handshake_time") == 1
+        wait_equal(lambda: outcome(server, "timeout"), 1)
+        server.wait_metric("inferd_http_limit_total", 1, limit="handshake_time")
         with connect(server, context(authority)) as s:
             time.sleep(0.6)  # idle, but up
             assert get(s).startswith(b"HTTP/1.1 200")
@@ -369,7 +369,7 @@ def test_certificates_are_replaced_while_serving(models, authority, tmp_path):
 
     install(authority.issue("first", "DNS:a.test,DNS:first.test", ends=20))
     with start(models, [(cert, key)]) as server:
-        (soon,) = server.records("certificate_expires_soon")
+        (soon,) = server.wait_records("certificate_expires_soon")
         assert soon["threshold_days"] == 30 and 19 < soon["days_left"] < 20.1
         assert 19 < server.metric("inferd_tls_certificate_days_left", file=str(cert)) < 20.1
         old = http.client.HTTPSConnection("a.test", server.port, context=context(authority), timeout=30)
@@ -383,16 +383,16 @@ def test_certificates_are_replaced_while_serving(models, authority, tmp_path):
 
         assert "first.test" in served()
         install(authority.issue("second", "DNS:a.test,DNS:second.test", ends=5))
-        wait(lambda: "second.test" in served())
+        wait_until(lambda: "second.test" in served())
         old.request("GET", "/v2")  # the connection from before lives
         assert old.getresponse().status == 200
-        wait(lambda: [r for r in server.records("certificate_expires_soon") if r["threshold_days"] == 7])
+        server.wait_records("certificate_expires_soon", threshold_days=7)
         cert.write_text("broken")
-        wait(lambda: server.records("certificates_unusable"))
+        server.wait_records("certificates_unusable")
         assert "second.test" in served()
         install(authority.issue("third", "DNS:a.test,DNS:third.test"))
-        wait(lambda: "third.test" in served())
-        assert server.metric("inferd_tls_certificate_days_left", file=str(cert)) > 300
+        wait_until(lambda: "third.test" in served())
+        server.wait_metric("inferd_tls_certificate_days_left", lambda n: n > 300, file=str(cert))
 
 
 CLIENT = "clientAuth"
@@ -443,7 +443,7 @@ def test_client_certificates(models, authority, tmp_path):
         clients.revoke(good[0])
         n = len(server.records("certificates_read"))
         clients.crl()
-        wait(lambda: len(server.records("certificates_read")) > n)
+        wait_until(lambda: len(server.records("certificates_read")) > n)
         with pytest.raises((ssl.SSLError, ConnectionError)):
             with connect(server, c, session=ticket) as s:
                 assert not get(s)

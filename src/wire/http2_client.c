@@ -4,7 +4,7 @@
  * is collected field by field and given out when its frame is complete: interim answers are dropped there. nghttp2 has checked each field, the
  * order of blocks, and that content-length is kept.
  *
- * DATA goes out through send_data, straight from where the owner has the bytes to the caller's buffer. */
+ * How bytes go in and out is in http2_session.c. */
 #include "wire/http2_client.h"
 
 #include <nghttp2/nghttp2.h>
@@ -17,52 +17,43 @@
 #include "base/status.h"
 #include "wire/http2_priv.h"
 
-#define FRAME_HEAD_BYTES  9
 #define FIELD_OVERHEAD    32 /* RFC 9113, 10.5.1 */
 #define CONTINUATIONS_MAX 8
 #define STREAMS_AT_FIRST  16 /* before the server has said how many it takes; more wait inside nghttp2 */
 
 struct http2_client {
-    nghttp2_session *session;
+    struct http2_session w;
     const struct http2_client_events *events;
     void *user;
     uint32_t max_header_bytes, max_headers;
     uint32_t n_calls;
-    bool going; /* GOAWAY came, or went */
-    bool dead;  /* nghttp2 is not asked any more */
+    uint32_t continuations; /* of the current header block */
+    bool going;             /* GOAWAY came, or went */
     const char *why;
-    /* input: the head of the frame under way, to count CONTINUATIONs */
-    uint8_t head[FRAME_HEAD_BYTES], head_n;
-    uint32_t frame_left, continuations;
-    /* output */
-    const uint8_t *rest; /* of the frame that nghttp2 gave last */
-    size_t rest_n;
-    uint8_t *to; /* during http2_client_output */
-    size_t to_n, room;
 };
 
 static struct http2_call *call_of(struct http2_client *h, int32_t id)
 {
-    return nghttp2_session_get_stream_user_data(h->session, id);
+    return nghttp2_session_get_stream_user_data(h->w.ng, id);
 }
 
 /* It is over: no event of it comes any more. */
 static void forget(struct http2_client *h, struct http2_call *c)
 {
-    nghttp2_session_set_stream_user_data(h->session, c->id, NULL);
+    nghttp2_session_set_stream_user_data(h->w.ng, c->id, NULL);
     h->n_calls--;
 }
 
 static int result(const struct http2_client *h)
 {
-    return h->dead ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
+    return h->w.dead ? NGHTTP2_ERR_CALLBACK_FAILURE : 0;
 }
 
 static void kill(struct http2_client *h, const char *why)
 {
     if (!h->why)
         h->why = why;
-    h->dead = true;
+    h->w.dead = true;
 }
 
 /* ---- callbacks: heads ---- */
@@ -135,18 +126,11 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* the stream is reset */
 }
 
-static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_n,
-                             const uint8_t *value, size_t value_n, uint8_t flags, void *user)
-{
-    (void)session, (void)frame, (void)name, (void)name_n, (void)value, (void)value_n, (void)flags, (void)user;
-    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* the library would pass over the field: the stream is reset instead */
-}
-
 /* The answer is complete; what is left of the request is not wanted any more. */
 static void ended(struct http2_client *h, struct http2_call *c)
 {
     if (!c->sent_all)
-        nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, c->id, NGHTTP2_NO_ERROR);
+        nghttp2_submit_rst_stream(h->w.ng, NGHTTP2_FLAG_NONE, c->id, NGHTTP2_NO_ERROR);
     forget(h, c);
     h->events->end(h->user, c);
 }
@@ -250,16 +234,13 @@ static int send_data(nghttp2_session *session, nghttp2_frame *frame, const uint8
     struct http2_call *c = call_of(h, frame->hd.stream_id);
     bool last;
     (void)session, (void)source;
-    if (h->room - h->to_n < FRAME_HEAD_BYTES + n)
+    if (!http2__session_fits(&h->w, n))
         return NGHTTP2_ERR_WOULDBLOCK;
     if (!c)
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    memcpy(h->to + h->to_n, head, FRAME_HEAD_BYTES);
-    h->to_n += FRAME_HEAD_BYTES;
+    uint8_t *to = http2__session_put_frame(&h->w, head, n);
     if (n) {
-        struct str part = h->events->pending(h->user, c, &last);
-        memcpy(h->to + h->to_n, part.p, n);
-        h->to_n += n;
+        memcpy(to, h->events->pending(h->user, c, &last).p, n);
         h->events->taken(h->user, c, n);
     }
     return 0;
@@ -281,7 +262,6 @@ static void set_callbacks(nghttp2_session_callbacks *c)
 {
     nghttp2_session_callbacks_set_on_begin_headers_callback(c, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(c, on_header);
-    nghttp2_session_callbacks_set_on_invalid_header_callback(c, on_invalid_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(c, on_frame_recv);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(c, on_data_chunk);
     nghttp2_session_callbacks_set_on_stream_close_callback(c, on_stream_close);
@@ -290,25 +270,32 @@ static void set_callbacks(nghttp2_session_callbacks *c)
     nghttp2_session_callbacks_set_on_frame_send_callback(c, on_frame_send);
 }
 
-static int create_session(struct http2_client *h, uint32_t table_bytes)
+static void set_options(nghttp2_option *option)
 {
-    nghttp2_session_callbacks *callbacks = NULL;
-    nghttp2_option *option = NULL;
-    int rc = nghttp2_session_callbacks_new(&callbacks);
-    if (rc == 0)
-        rc = nghttp2_option_new(&option);
-    if (rc == 0) {
-        set_callbacks(callbacks);
-        nghttp2_option_set_no_auto_window_update(option, 1);
-        nghttp2_option_set_no_closed_streams(option, 1);
-        nghttp2_option_set_peer_max_concurrent_streams(option, STREAMS_AT_FIRST);
-        nghttp2_option_set_max_deflate_dynamic_table_size(option, table_bytes);
-        rc = nghttp2_session_client_new2(&h->session, callbacks, h, option);
-    }
-    nghttp2_option_del(option);
-    nghttp2_session_callbacks_del(callbacks);
-    return rc;
+    nghttp2_option_set_peer_max_concurrent_streams(option, STREAMS_AT_FIRST);
 }
+
+static bool judge(void *owner)
+{
+    struct http2_client *h = owner;
+    h->continuations = h->w.head[3] == NGHTTP2_CONTINUATION ? h->continuations + 1 : 0;
+    if (h->continuations > CONTINUATIONS_MAX)
+        kill(h, "a header block in more CONTINUATION frames than are accepted");
+    return !h->w.dead;
+}
+
+static void gave_up(void *owner, ssize_t code)
+{
+    kill(owner, nghttp2_strerror((int)code));
+}
+
+static const struct http2_side CLIENT = {
+    .create = nghttp2_session_client_new2,
+    .set_callbacks = set_callbacks,
+    .set_options = set_options,
+    .judge = judge,
+    .gave_up = gave_up,
+};
 
 static int greet(struct http2_client *h, const struct http2_client_limits *l)
 {
@@ -318,8 +305,8 @@ static int greet(struct http2_client *h, const struct http2_client_limits *l)
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, l->max_header_bytes},
         {NGHTTP2_SETTINGS_HEADER_TABLE_SIZE, l->table_bytes},
     };
-    int rc = nghttp2_submit_settings(h->session, NGHTTP2_FLAG_NONE, settings, COUNT_OF(settings));
-    return rc ? rc : nghttp2_session_set_local_window_size(h->session, NGHTTP2_FLAG_NONE, 0, (int32_t)l->connection_bytes);
+    int rc = nghttp2_submit_settings(h->w.ng, NGHTTP2_FLAG_NONE, settings, COUNT_OF(settings));
+    return rc ? rc : nghttp2_session_set_local_window_size(h->w.ng, NGHTTP2_FLAG_NONE, 0, (int32_t)l->connection_bytes);
 }
 
 int http2_client_create(const struct http2_client_limits *l, const struct http2_client_events *e, void *user,
@@ -331,7 +318,7 @@ int http2_client_create(const struct http2_client_limits *l, const struct http2_
         h->user = user;
         h->max_header_bytes = l->max_header_bytes;
         h->max_headers = l->max_headers;
-        if (create_session(h, l->table_bytes) == 0 && greet(h, l) == 0) {
+        if (http2__session_init(&h->w, &CLIENT, h, l->table_bytes) == 0 && greet(h, l) == 0) {
             *out = h;
             return 0;
         }
@@ -344,94 +331,33 @@ void http2_client_destroy(struct http2_client *h)
 {
     if (!h)
         return;
-    nghttp2_session_del(h->session);
+    nghttp2_session_del(h->w.ng);
     free(h);
 }
 
 /* ---- input and output ---- */
 
-static bool feed(struct http2_client *h, const uint8_t *p, size_t n)
-{
-    ssize_t rc = n && !h->dead ? nghttp2_session_mem_recv(h->session, p, n) : 0;
-    if (rc < 0)
-        kill(h, nghttp2_strerror((int)rc));
-    return !h->dead;
-}
-
-/* A frame's head is complete. */
-static void judge(struct http2_client *h)
-{
-    uint8_t type = h->head[3];
-    h->frame_left = (uint32_t)h->head[0] << 16 | (uint32_t)h->head[1] << 8 | h->head[2];
-    h->continuations = type == NGHTTP2_CONTINUATION ? h->continuations + 1 : 0;
-    if (h->continuations > CONTINUATIONS_MAX)
-        kill(h, "a header block in more CONTINUATION frames than are accepted");
-}
-
-static size_t take_frame(struct http2_client *h, const uint8_t *p, size_t n)
-{
-    size_t used = 0;
-    if (h->frame_left == 0) {
-        used = MIN_OF(n, (size_t)FRAME_HEAD_BYTES - h->head_n);
-        memcpy(h->head + h->head_n, p, used);
-        h->head_n += (uint8_t)used;
-        if (h->head_n < FRAME_HEAD_BYTES)
-            return used;
-        h->head_n = 0;
-        judge(h);
-        if (!feed(h, h->head, FRAME_HEAD_BYTES))
-            return used;
-    }
-    size_t part = MIN_OF(n - used, (size_t)h->frame_left);
-    h->frame_left -= (uint32_t)part;
-    feed(h, p + used, part);
-    return used + part;
-}
-
 bool http2_client_input(struct http2_client *h, const uint8_t *p, size_t n)
 {
-    while (n && !h->dead) {
-        size_t take = take_frame(h, p, n);
+    while (n && !h->w.dead) {
+        size_t take = http2__session_take_frame(&h->w, p, n);
         p += take;
         n -= take;
     }
-    return !h->dead;
-}
-
-static void put_rest(struct http2_client *h)
-{
-    size_t n = MIN_OF(h->rest_n, h->room - h->to_n);
-    if (n == 0)
-        return;
-    memcpy(h->to + h->to_n, h->rest, n);
-    h->to_n += n;
-    h->rest += n;
-    h->rest_n -= n;
+    return !h->w.dead;
 }
 
 size_t http2_client_output(struct http2_client *h, uint8_t *to, size_t room)
 {
-    ASSERT(room >= HTTP2_OUTPUT_MIN);
-    h->to = to;
-    h->to_n = 0;
-    h->room = room;
-    while (!h->dead) {
-        put_rest(h);
-        if (h->rest_n)
-            break;
-        ssize_t n = nghttp2_session_mem_send(h->session, &h->rest);
-        if (n < 0)
-            kill(h, nghttp2_strerror((int)n));
-        if (n <= 0)
-            break;
-        h->rest_n = (size_t)n;
-    }
-    return h->to_n;
+    if (h->w.dead)
+        return 0;
+    http2__session_output(&h->w, to, room);
+    return h->w.to_n;
 }
 
 bool http2_client_done(const struct http2_client *h)
 {
-    return h->dead || (h->rest_n == 0 && !nghttp2_session_want_read(h->session) && !nghttp2_session_want_write(h->session));
+    return h->w.dead || http2__session_is_over(&h->w);
 }
 
 const char *http2_client_why(const struct http2_client *h)
@@ -443,8 +369,8 @@ const char *http2_client_why(const struct http2_client *h)
 
 uint32_t http2_client_room(const struct http2_client *h)
 {
-    uint32_t most = nghttp2_session_get_remote_settings(h->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
-    if (h->going || h->dead || !nghttp2_session_check_request_allowed(h->session) || h->n_calls >= most)
+    uint32_t most = nghttp2_session_get_remote_settings(h->w.ng, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+    if (h->going || h->w.dead || !nghttp2_session_check_request_allowed(h->w.ng) || h->n_calls >= most)
         return 0;
     return most - h->n_calls;
 }
@@ -459,12 +385,12 @@ int http2_client_submit(struct http2_client *h, struct http2_call *c, const stru
     const nghttp2_data_provider data = {.read_callback = read_data};
     size_t n;
     *c = (struct http2_call){.arena = c->arena, .user = c->user, .sent_all = !r->body};
-    if (h->going || h->dead || !nghttp2_session_check_request_allowed(h->session))
+    if (h->going || h->w.dead || !nghttp2_session_check_request_allowed(h->w.ng))
         return STATUS_UNAVAILABLE;
     const struct http_header pseudo[] = {
         {STR(":method"), r->method}, {STR(":scheme"), r->scheme}, {STR(":authority"), r->authority}, {STR(":path"), r->path}};
     nghttp2_nv *nv = http2__make_request_nv(c->arena, pseudo, COUNT_OF(pseudo), r->headers, r->n_headers, &n);
-    int32_t id = nv ? nghttp2_submit_request(h->session, NULL, nv, n, r->body ? &data : NULL, c) : NGHTTP2_ERR_NOMEM;
+    int32_t id = nv ? nghttp2_submit_request(h->w.ng, NULL, nv, n, r->body ? &data : NULL, c) : NGHTTP2_ERR_NOMEM;
     if (id < 0)
         return id == NGHTTP2_ERR_STREAM_ID_NOT_AVAILABLE ? STATUS_UNAVAILABLE : STATUS_NOMEM;
     c->id = id;
@@ -477,28 +403,28 @@ void http2_client_resume(struct http2_client *h, struct http2_call *c)
     if (!c->deferred)
         return;
     c->deferred = false;
-    nghttp2_session_resume_data(h->session, c->id);
+    nghttp2_session_resume_data(h->w.ng, c->id);
 }
 
 void http2_client_consume(struct http2_client *h, struct http2_call *c, size_t n)
 {
     if (n)
-        nghttp2_session_consume_stream(h->session, c->id, n);
+        nghttp2_session_consume_stream(h->w.ng, c->id, n);
 }
 
 void http2_client_cancel(struct http2_client *h, struct http2_call *c)
 {
     forget(h, c);
-    nghttp2_submit_rst_stream(h->session, NGHTTP2_FLAG_NONE, c->id, NGHTTP2_CANCEL);
+    nghttp2_submit_rst_stream(h->w.ng, NGHTTP2_FLAG_NONE, c->id, NGHTTP2_CANCEL);
 }
 
 void http2_client_ping(struct http2_client *h)
 {
-    nghttp2_submit_ping(h->session, NGHTTP2_FLAG_NONE, NULL);
+    nghttp2_submit_ping(h->w.ng, NGHTTP2_FLAG_NONE, NULL);
 }
 
 void http2_client_goaway(struct http2_client *h)
 {
     h->going = true;
-    nghttp2_session_terminate_session(h->session, NGHTTP2_NO_ERROR);
+    nghttp2_session_terminate_session(h->w.ng, NGHTTP2_NO_ERROR);
 }

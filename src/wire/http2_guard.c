@@ -14,9 +14,9 @@
 
 void http2__kill(struct http2 *h, enum http2_code code)
 {
-    if (h->dead)
+    if (h->w.dead)
         return;
-    h->dead = true;
+    h->w.dead = true;
     h->dead_code = code;
 }
 
@@ -35,13 +35,13 @@ bool http2__spend(struct http2 *h, enum http2_glitch g)
     h->events->glitch(h->user, g);
     refill(h);
     if (h->tokens == 0) {
-        if (!h->dead)
+        if (!h->w.dead)
             h->events->overdrawn(h->user);
         http2__kill(h, HTTP2_ENHANCE_YOUR_CALM);
         return false;
     }
     h->tokens--;
-    return !h->dead;
+    return !h->w.dead;
 }
 
 /* Frames that good clients send in proportion to their traffic: earned first, then paid for. */
@@ -77,13 +77,13 @@ static bool is_remembered(const int32_t *ids, int32_t id)
  * the client itself has ended, or never opened, is an error (RFC 9113, 5.1 and 5.1.1). */
 static bool check_stream(struct http2 *h, uint8_t type, int32_t id)
 {
-    if (nghttp2_session_get_stream_user_data(h->session, id) || id == 0 || id > h->last_id)
+    if (nghttp2_session_get_stream_user_data(h->w.ng, id) || id == 0 || id > h->last_id)
         return true;
     if (is_remembered(h->ended, id))
         http2__kill(h, HTTP2_STREAM_CLOSED);
     else if (type == NGHTTP2_HEADERS && !is_remembered(h->reset, id))
         http2__kill(h, HTTP2_PROTOCOL_ERROR);
-    return !h->dead;
+    return !h->w.dead;
 }
 
 /* --- frames --- */
@@ -106,19 +106,19 @@ static bool count_continuation(struct http2 *h)
         return false;
     if (++h->continuations > h->max_continuations)
         http2__kill(h, HTTP2_ENHANCE_YOUR_CALM);
-    return !h->dead;
+    return !h->w.dead;
 }
 
 bool http2__judge(struct http2 *h)
 {
-    uint8_t type = h->head[3], flags = h->head[4];
-    int32_t id =
-        (int32_t)((uint32_t)(h->head[5] & 0x7f) << 24 | (uint32_t)h->head[6] << 16 | (uint32_t)h->head[7] << 8 | h->head[8]);
+    const uint8_t *head = h->w.head;
+    uint8_t type = head[3], flags = head[4];
+    int32_t id = (int32_t)((uint32_t)(head[5] & 0x7f) << 24 | (uint32_t)head[6] << 16 | (uint32_t)head[7] << 8 | head[8]);
     bool ack = flags & NGHTTP2_FLAG_ACK, end = flags & NGHTTP2_FLAG_END_STREAM;
     h->in_head = type == NGHTTP2_HEADERS || type == NGHTTP2_CONTINUATION;
     switch (type) {
     case NGHTTP2_DATA:
-        return check_stream(h, type, id) && (h->frame_left || end || http2__spend(h, HTTP2_GLITCH_EMPTY_DATA));
+        return check_stream(h, type, id) && (h->w.frame_left || end || http2__spend(h, HTTP2_GLITCH_EMPTY_DATA));
     case NGHTTP2_HEADERS:
         h->continuations = 0;
         if (!check_stream(h, type, id))
@@ -130,7 +130,7 @@ bool http2__judge(struct http2 *h)
     case NGHTTP2_PRIORITY: /* the library passes over it, since our SETTINGS say that there are no such priorities */
         if (id == 0)
             http2__kill(h, HTTP2_PROTOCOL_ERROR);
-        return !h->dead && light(h, HTTP2_GLITCH_PRIORITY);
+        return !h->w.dead && light(h, HTTP2_GLITCH_PRIORITY);
     case NGHTTP2_PRIORITY_UPDATE:
         return light(h, HTTP2_GLITCH_PRIORITY);
     case NGHTTP2_RST_STREAM:

@@ -1,39 +1,63 @@
-/* pretokenize.c: the scanner of pretokenize.h. Looks at each character once or twice; no state between pieces.
+/* pretokenize.c: which stages a pre-tokeniser has, by the names that GGUF files use, and the cut through them.
  * The families, as their models publish them:
  *   gpt-2       's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *   llama-bpe   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
  *   qwen2       the same with \p{N}
  *   qwen35      as qwen2, with [\p{L}\p{M}]+ for \p{L}+ and [^\s\p{L}\p{M}\p{N}]+ for [^\s\p{L}\p{N}]+
- *   smollm, starcoder, refact, command-r   each \p{N} alone, then gpt-2 */
-#include "text/pretokenize.h"
-
+ *   seed-coder  as qwen2, without the [\r\n]* behind other characters
+ *   smollm, starcoder, refact, command-r   each \p{N} alone, then gpt-2
+ *   minicpm5    \p{N}{1,3}, then llama-bpe with \p{N}+
+ *   falcon      [\p{P}$+<=>^~|`]+, then gpt-2, then [0-9]{3}
+ *   bloom       ` ?[^(\s|.,!?…。，、।۔،)]+`; viking: then \p{N}
+ *   tekken, gpt-4o, deepseek-*   at their matchers in pretokenize_match.c
+ * Several of llama.cpp's names mean a family whose expression is written in another way and gives the same pieces; they stand with it here. */
 #include "base/size.h"
-#include "text/unicode.h"
+#include "text/pretokenize_priv.h"
+
+static const struct pre_words gpt2 = {.digit_prefix = true};
+static const struct pre_words llama3 = {
+    .fold_contractions = true, .any_prefix = true, .max_digits = 3, .punct_newlines = true, .newline_runs = true};
+static const struct pre_words qwen2 = {
+    .fold_contractions = true, .any_prefix = true, .max_digits = 1, .punct_newlines = true, .newline_runs = true};
+static const struct pre_words qwen35 = {.fold_contractions = true,
+                                        .any_prefix = true,
+                                        .max_digits = 1,
+                                        .punct_newlines = true,
+                                        .newline_runs = true,
+                                        .marks = true};
+static const struct pre_words seed_coder = {
+    .fold_contractions = true, .any_prefix = true, .max_digits = 1, .newline_runs = true};
+
+#define WORDS(w)                {.match = pre_match_words, .words = &(w)}
+#define RUN(class, first, last) {.match = pre_match_run, .is = (class), .least = (first), .most = (last)}
+#define RUN_BEHIND(pre, class)  {.match = pre_match_run, .is = (class), .prefix = (pre), .least = 1}
+
+struct pre_rules {
+    const char *names; /* comma-separated values of tokenizer.ggml.pre; the first is the family's */
+    struct pre_stage stages[PRE_STAGES_MAX]; /* until one without a matcher */
+};
 
 static const struct pre_rules rules[] = {
-    {.names = "gpt-2,gpt2,mpt,olmo,jais,phi-2,roberta-bpe,gpt3-finnish", .digit_prefix = true},
-    {.names = "llama3,llama-v3,llama-bpe,falcon3,dbrx,smaug-bpe,pixtral",
-     .fold_contractions = true,
-     .any_prefix = true,
-     .max_digits = 3,
-     .punct_newlines = true,
-     .newline_runs = true},
-    {.names = "qwen2,deepseek-r1-qwen,stablelm2,hunyuan",
-     .fold_contractions = true,
-     .any_prefix = true,
-     .max_digits = 1,
-     .punct_newlines = true,
-     .newline_runs = true},
-    {.names = "qwen35",
-     .fold_contractions = true,
-     .any_prefix = true,
-     .max_digits = 1,
-     .punct_newlines = true,
-     .newline_runs = true,
-     .marks = true},
-    {.names = "smollm,starcoder,refact,command-r,codeshell,exaone,minerva-7b",
-     .digit_prefix = true,
-     .split_digits_first = true},
+    {"gpt-2,gpt2,mpt,olmo,jais,phi-2,roberta-bpe,gigachat,a.x-4.0,mellum,exaone4,trillion,granite-docling", {WORDS(gpt2)}},
+    {"llama-bpe,llama3,llama-v3,falcon3,falcon-h1,dbrx,smaug-bpe,pixtral,midm-2.0,lfm2,glm4,chatglm-bpe", {WORDS(llama3)}},
+    {"qwen2,deepseek-r1-qwen,stablelm2,hunyuan,kormo,f2llmv2,megrez,solar-open,grok-2,bailingmoe,bailingmoe2,llada-moe", {WORDS(qwen2)}},
+    {"qwen35", {WORDS(qwen35)}},
+    {"seed-coder", {WORDS(seed_coder)}},
+    {"smollm,starcoder,refact,command-r,codeshell,exaone,minerva-7b,mellum2", {RUN(pre_is_number, 1, 1), WORDS(gpt2)}},
+    {"minicpm5", {RUN(pre_is_number, 1, 3), WORDS(llama3)}},
+    {"falcon", {RUN(pre_is_falcon_punct, 1, 0), WORDS(gpt2), RUN(pre_is_ascii_digit, 3, 3)}},
+    {"bloom,poro-chat,gpt3-finnish", {RUN_BEHIND(PREFIX_SPACE, pre_is_bloom_word)}},
+    {"viking", {RUN_BEHIND(PREFIX_SPACE, pre_is_bloom_word), RUN(pre_is_number, 1, 1)}},
+    {"tekken", {{.match = pre_match_cased, .max_digits = 1}}},
+    {"gpt-4o,llama4,kanana2,talkie,minimax-m2", {{.match = pre_match_cased, .max_digits = 3, .contractions = true}}},
+    {"deepseek-llm",
+     {RUN(pre_is_newline, 1, 1), RUN_BEHIND(PREFIX_BLANK, pre_is_cased_letter), RUN_BEHIND(PREFIX_BLANK, pre_is_wide_punct),
+      {.match = pre_match_trailing_blanks}, RUN(pre_is_cjk, 1, 0), RUN(pre_is_number, 1, 0)}},
+    {"deepseek-coder",
+     {RUN(pre_is_newline, 1, 1), RUN_BEHIND(PREFIX_BLANK, pre_is_letter), RUN_BEHIND(PREFIX_BLANK, pre_is_punct),
+      RUN(pre_is_cjk, 1, 0), RUN(pre_is_number, 1, 1)}},
+    {"deepseek-v3,hunyuan-dense,joyai-llm",
+     {RUN(pre_is_number, 1, 3), RUN(pre_is_han_kana, 1, 0), {.match = pre_match_deepseek3}}},
 };
 
 static bool in_list(const char *names, struct str name)
@@ -55,153 +79,42 @@ const struct pre_rules *pre_rules_find(struct str name)
 
 const char *pre_rules_known(void)
 {
-    return "gpt-2, mpt, olmo, jais, phi-2, roberta-bpe, llama-bpe (llama3), falcon3, dbrx, smaug-bpe, pixtral, qwen2, "
-           "deepseek-r1-qwen, "
-           "stablelm2, hunyuan, qwen35, smollm, starcoder, refact, command-r, codeshell, exaone, minerva-7b";
+    return "gpt-2, llama-bpe (llama3), qwen2, qwen35, seed-coder, smollm, starcoder, refact, command-r, minicpm5, falcon, falcon3, bloom, "
+           "viking, tekken, gpt-4o, deepseek-llm, deepseek-coder, deepseek-v3, and those that cut like them";
 }
 
-/* ---- characters ---- */
+/* ---- the cut ---- */
 
-struct at {
-    int32_t cp;
-    unsigned cls;
-    size_t len; /* 0 at the end */
-};
-
-static struct at look(struct str t, size_t i)
+void pre_cut_init(struct pre_cut *c, const struct pre_rules *r, struct str text)
 {
-    struct at a = {0};
-    if (i < t.n) {
-        a.len = unicode_next(t.p + i, t.n - i, &a.cp);
-        a.cls = unicode_class(a.cp);
+    *c = (struct pre_cut){.rules = r, .text = text};
+}
+
+/* The length of the first segment of t that stage s gives: a match, or what is before the next one. */
+static size_t segment(const struct pre_stage *s, struct str t)
+{
+    size_t skip = 0, n = s->match(s, t, &skip);
+    for (size_t i = n; !n;) {
+        i += skip ? skip : pre_look(t, i).len;
+        skip = 0;
+        if (i >= t.n || s->match(s, (struct str){t.p + i, t.n - i}, &skip))
+            return MIN_OF(i, t.n);
     }
-    return a;
+    return n;
 }
 
-static bool is_letter(struct at a)
+bool pre_cut_next(struct pre_cut *c, struct str *piece)
 {
-    return a.cls & UNICODE_LETTER;
-}
-static bool is_letter_or_mark(struct at a)
-{
-    return a.cls & (UNICODE_LETTER | UNICODE_MARK);
-}
-static bool is_number(struct at a)
-{
-    return a.cls & UNICODE_NUMBER;
-}
-static bool is_space(struct at a)
-{
-    return a.cls & UNICODE_SPACE;
-}
-static bool is_newline(struct at a)
-{
-    return a.len && (a.cp == '\r' || a.cp == '\n');
-}
-static bool is_other(struct at a)
-{
-    return a.len && !(a.cls & (UNICODE_LETTER | UNICODE_NUMBER | UNICODE_SPACE));
-}
-
-static bool is_other_unmarked(struct at a)
-{
-    return is_other(a) && !(a.cls & UNICODE_MARK);
-}
-
-static size_t run(struct str t, size_t i, bool (*is)(struct at a), unsigned most)
-{
-    struct at a;
-    for (unsigned n = 0; (!most || n < most) && (a = look(t, i)).len && is(a); n++)
-        i += a.len;
-    return i;
-}
-
-/* ---- alternatives, in the order of the expression; each returns the end of its match or 0 ---- */
-
-static size_t contraction(const struct pre_rules *r, struct str t)
-{
-    static const char *const tails[] = {"re", "ve", "ll", "s", "t", "m", "d"};
-    if (t.n < 2 || t.p[0] != '\'')
-        return 0;
-    for (size_t i = 0; i < COUNT_OF(tails); i++) {
-        struct str tail = str_of(tails[i]), have = {t.p + 1, MIN_OF(t.n - 1, tail.n)};
-        if (r->fold_contractions ? str_ieq(have, tail) : str_eq(have, tail))
-            return 1 + tail.n;
+    size_t end = c->text.n, begin = c->at;
+    if (begin == end)
+        return false;
+    const struct pre_stage *s = c->rules->stages;
+    for (size_t k = 0; k < PRE_STAGES_MAX && s[k].match; k++) {
+        if (c->ends[k] == begin) /* its segment is used up; else the piece lies in it */
+            c->ends[k] += segment(&s[k], (struct str){c->text.p + begin, end - begin});
+        end = c->ends[k];
     }
-    /* (?i:'s) also folds the long s, U+017F */
-    if (r->fold_contractions && t.n >= 3 && t.p[1] == '\xc5' && t.p[2] == '\xbf')
-        return 3;
-    return 0;
-}
-
-static size_t letters(const struct pre_rules *r, struct str t)
-{
-    struct at first = look(t, 0);
-    bool (*is)(struct at a) = r->marks ? is_letter_or_mark : is_letter;
-    if (is(first))
-        return run(t, first.len, is, 0);
-    bool prefix = r->any_prefix ? !is_number(first) && !is_newline(first) : first.cp == ' ';
-    return prefix && is(look(t, first.len)) ? run(t, first.len, is, 0) : 0;
-}
-
-static size_t digits(const struct pre_rules *r, struct str t)
-{
-    struct at first = look(t, 0);
-    size_t start = r->digit_prefix && first.cp == ' ' ? 1 : 0;
-    return is_number(look(t, start)) ? run(t, start, is_number, r->max_digits) : 0;
-}
-
-static size_t others(const struct pre_rules *r, struct str t)
-{
-    size_t start = t.p[0] == ' ' ? 1 : 0;
-    bool (*is)(struct at a) = r->marks ? is_other_unmarked : is_other;
-    if (!is(look(t, start)))
-        return 0;
-    size_t end = run(t, start, is, 0);
-    return r->punct_newlines ? run(t, end, is_newline, 0) : end;
-}
-
-static size_t blanks(const struct pre_rules *r, struct str t)
-{
-    size_t end = run(t, 0, is_space, 0), last_newline = 0, last = 0;
-    for (size_t i = 0; i < end;) {
-        struct at a = look(t, i);
-        last = i;
-        i += a.len;
-        if (is_newline(a))
-            last_newline = i;
-    }
-    if (!end)
-        return 0;
-    if (r->newline_runs && last_newline)
-        return last_newline;
-    /* \s+(?!\S): leave the last blank to the word behind */
-    return end < t.n && last > 0 ? last : end;
-}
-
-static size_t piece(const struct pre_rules *r, struct str t)
-{
-    size_t end = contraction(r, t);
-    if (!end)
-        end = letters(r, t);
-    if (!end)
-        end = digits(r, t);
-    if (!end)
-        end = others(r, t);
-    if (!end)
-        end = blanks(r, t);
-    return end ? end : look(t, 0).len;
-}
-
-size_t pretokenize_next(const struct pre_rules *r, struct str text)
-{
-    if (!r->split_digits_first)
-        return piece(r, text);
-    struct at first = look(text, 0);
-    if (is_number(first))
-        return first.len;
-    size_t end = first.len; /* the stretch up to the next digit is a text of its own */
-    for (struct at a; (a = look(text, end)).len && !is_number(a);)
-        end += a.len;
-    return piece(r, (struct str){text.p, end});
+    *piece = (struct str){c->text.p + begin, end - begin};
+    c->at = end;
+    return true;
 }

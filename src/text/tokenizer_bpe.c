@@ -177,13 +177,11 @@ static int encode_piece(const struct tokenizer *t, struct str piece, size_t max_
 
 int tokenizer__bpe(const struct tokenizer *t, struct str text, size_t max_tok, struct token_list *out, struct error *err)
 {
-    while (text.n) {
-        size_t n = pretokenize_next(t->pre, text);
-        int rc = encode_piece(t, (struct str){text.p, n}, max_tok, out, err);
-        if (rc < 0)
-            return rc;
-        text.p += n;
-        text.n -= n;
-    }
-    return 0;
+    struct pre_cut cut;
+    struct str piece;
+    int rc = 0;
+    pre_cut_init(&cut, t->pre, text);
+    while (rc == 0 && pre_cut_next(&cut, &piece))
+        rc = encode_piece(t, piece, max_tok, out, err);
+    return rc;
 }

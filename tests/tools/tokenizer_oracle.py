@@ -3,6 +3,8 @@
     python tests/tools/tokenizer_oracle.py vectors TOKENS BUNDLE     llama.cpp's own test vectors of its vocabularies (15 of them)
     python tests/tools/tokenizer_oracle.py random TOKENS FOLDER...   Hugging Face's `tokenizers` on random Unicode, FOLDER/tokenizer.json
     python tests/tools/tokenizer_oracle.py sentencepiece TOKENS      unigram models trained here, against `sentencepiece` and `tokenizers`
+    python tests/tools/tokenizer_oracle.py pieces TOKENS             every pre-tokeniser's cut, against `tokenizers` with its expressions
+    python tests/tools/tokenizer_oracle.py cases FILE                writes what tests/unit/text/test_pretokenize.c reads
 
 TOKENS is build/*/bench/bench_llm_tokens. BUNDLE is llama/gitRelease.bundle of the npm package node-llama-cpp: a git repository as a file.
 Prints a line a vocabulary and ends with 1 on any difference that is not listed here with its reason."""
@@ -15,7 +17,7 @@ import tempfile
 import unicodedata
 
 # vocabularies of the bundle whose model or pre-tokeniser inferd does not have; each is refused by name
-NOT_SUPPORTED = {"deepseek-coder", "deepseek-llm", "falcon", "gemma-4"}
+NOT_SUPPORTED = {"gemma-4"}
 
 
 def ids_of(tokens, path, texts, special=False):
@@ -96,6 +98,84 @@ def compare_hf(tokens, folder, name, n=3000, seed=1, charsmap=False):
     texts = [t for t in random_texts(n, seed) if not (charsmap and has_marks(t))]
     theirs = [e.ids for e in tok.encode_batch(texts)]
     return report(name + " (tokenizers)", texts, ids_of(tokens, folder, texts, special=True), theirs)
+
+
+# ---- pre-tokenisers ----
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+FOLDED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+BLANKS = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3 = FOLDED + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + BLANKS
+WORD = r"[^\r\n\p{L}\p{N}]?"
+UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+CASED_TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*" + BLANKS
+BLOOM = " ?[^(\\s|.,!?…。，、।۔،)]+"
+CJK = "[一-龥ࠀ-一가-퟿]+"
+CASED_LETTERS = (
+    "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ\u1fbeῂ-ῄῆ-ῌῐ-\u1fd3ῖ-\u1fdbῠ-Ῥ"
+    "ῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃")
+# by the name in tokenizer.ggml.pre: the expressions that the models' own tokenizer.json have, one Split each
+PRE = {
+    "gpt-2": [GPT2],
+    "llama-bpe": [LLAMA3],
+    "qwen2": [LLAMA3.replace("{1,3}", "")],
+    "qwen35": [FOLDED + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + BLANKS],
+    "bailingmoe": [r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"],
+    "seed-coder": [FOLDED + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+" + BLANKS],
+    "smollm": [r"\p{N}", GPT2],
+    "minicpm5": [r"\p{N}{1,3}", LLAMA3.replace("{1,3}", "+")],
+    "falcon": [r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"],
+    "bloom": [BLOOM],
+    "viking": [BLOOM, r"\p{N}"],
+    "tekken": [WORD + UPPER + "*" + LOWER + "+|" + WORD + UPPER + "+" + LOWER + r"*|\p{N}" + CASED_TAIL],
+    "gpt-4o": [WORD + UPPER + "*" + LOWER + "+" + FOLDED + "?|" + WORD + UPPER + "+" + LOWER + "*" + FOLDED + r"?|\p{N}{1,3}" + CASED_TAIL],
+    "deepseek-llm": [r"[\r\n]", rf"\s?[{CASED_LETTERS}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", CJK, r"\p{N}+"],
+    "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", CJK, r"\p{N}"],
+    "deepseek-v3": [r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+                    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*""" + BLANKS],
+}
+PRE_WORDS = ("it's WE'LL Don'T 'ſ 'stop x'd ABCdef HTTPServer camelCase ÉCOLE Éa ÀB ǅungla ªb aʰB 12 12345 ٣٤٥٦٧ ½⅓ Ⅷx $100 a/b/ //\n/ !\n\n ...\r\n #include "
+             "<b> _x -y \"quoted\" 日本語テキスト 日本ABC ABC日本 한국어 \u0301a a\u0301B \u0301AB e\u0301 \u3000 \u3000。 \t\tx \n\n\n \r\n \n \x01ab \x01\x02 "
+             "ﬁx 😀😀 👍🏽! \u200b \xa0x \u2028 ᲐᲑ ƻa ʔb 𝐀b ।x ، x|y (a) x)y").split(" ")
+
+
+def pre_texts(n, seed):
+    rng = random.Random(seed)
+    out = []
+    for base in random_texts(n, seed + 1):
+        parts = [base] if rng.random() < 0.6 else []
+        for _ in range(rng.randint(0, 10)):
+            parts.append(rng.choice(PRE_WORDS) + rng.choice(("", "", " ", " ", "  ", "   ", "\n", " \n", "\n ", "\t", "\r")))
+        rng.shuffle(parts)
+        out.append("".join(parts))
+    return out
+
+
+def hf_pieces(name, texts):
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Sequence, Split
+    pre = Sequence([Split(Regex(r), "isolated") for r in PRE[name]])
+    return [[len(piece.encode()) for piece, _ in pre.pre_tokenize_str(t)] for t in texts]
+
+
+def pieces(tokens):
+    wrong = 0
+    for seed, name in enumerate(PRE):
+        texts = pre_texts(int(os.environ.get("TEXTS", "20000")), seed)
+        p = subprocess.run([tokens, "pieces", name], input="".join(t.encode().hex() + "\n" for t in texts), capture_output=True, text=True)
+        ours = [[int(i) for i in line.split()] for line in p.stdout.split("\n")[:-1]] if p.returncode == 0 else p.stderr.strip()
+        wrong += report(name, texts, ours, hf_pieces(name, texts))
+    return wrong
+
+
+def cases(path):
+    with open(path, "w", encoding="ascii") as f:
+        f.write("# name, text in hexadecimal, lengths of its pieces in bytes: tests/tools/tokenizer_oracle.py cases, which asks `tokenizers`\n")
+        for seed, name in enumerate(PRE):
+            texts = [t for t in pre_texts(200, 1000 + seed) if 0 < len(t.encode()) < 120][:25]
+            for text, cut in zip(texts, hf_pieces(name, texts), strict=True):
+                f.write(f"{name}\t{text.encode().hex()}\t{' '.join(map(str, cut))}\n")
+    return 0
 
 
 # ---- SentencePiece ----
@@ -208,6 +288,10 @@ def main():
         sys.exit(sum(compare_hf(tokens, f, os.path.basename(os.path.abspath(f))) for f in rest) > 0)
     if mode == "sentencepiece":
         sys.exit(sentencepiece(tokens) > 0)
+    if mode == "pieces":
+        sys.exit(pieces(tokens) > 0)
+    if mode == "cases":
+        sys.exit(cases(tokens))
     sys.exit(__doc__)
 
 

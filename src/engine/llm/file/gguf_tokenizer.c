@@ -153,7 +153,8 @@ static void set_defaults(struct tokenizer_spec *s)
         s->pad = n > 0 ? 0 : TOKEN_NONE;
         break;
     case TOKENIZER_BPE:
-        s->add_bos = s->ignore_merges = one_of(s->pre, llama3);
+        s->add_bos = one_of(s->pre, llama3);
+        s->ignore_merges = s->add_bos || str_eqz(s->pre, "minicpm5");
         break;
     }
 }

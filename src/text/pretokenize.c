@@ -28,19 +28,29 @@ static const struct pre_words qwen35 = {.fold_contractions = true,
 static const struct pre_words seed_coder = {
     .fold_contractions = true, .any_prefix = true, .max_digits = 1, .newline_runs = true};
 
-#define WORDS(w)                {.match = pre_match_words, .words = &(w)}
-#define RUN(class, first, last) {.match = pre_match_run, .is = (class), .least = (first), .most = (last)}
-#define RUN_BEHIND(pre, class)  {.match = pre_match_run, .is = (class), .prefix = (pre), .least = 1}
+#define WORDS(w)                                                                                                               \
+    {                                                                                                                          \
+        .match = pre_match_words, .words = &(w)                                                                                \
+    }
+#define RUN(class, first, last)                                                                                                \
+    {                                                                                                                          \
+        .match = pre_match_run, .is = (class), .least = (first), .most = (last)                                                \
+    }
+#define RUN_BEHIND(pre, class)                                                                                                 \
+    {                                                                                                                          \
+        .match = pre_match_run, .is = (class), .prefix = (pre), .least = 1                                                     \
+    }
 
 struct pre_rules {
-    const char *names; /* comma-separated values of tokenizer.ggml.pre; the first is the family's */
+    const char *names;                       /* comma-separated values of tokenizer.ggml.pre; the first is the family's */
     struct pre_stage stages[PRE_STAGES_MAX]; /* until one without a matcher */
 };
 
 static const struct pre_rules rules[] = {
     {"gpt-2,gpt2,mpt,olmo,jais,phi-2,roberta-bpe,gigachat,a.x-4.0,mellum,exaone4,trillion,granite-docling", {WORDS(gpt2)}},
     {"llama-bpe,llama3,llama-v3,falcon3,falcon-h1,dbrx,smaug-bpe,pixtral,midm-2.0,lfm2,glm4,chatglm-bpe", {WORDS(llama3)}},
-    {"qwen2,deepseek-r1-qwen,stablelm2,hunyuan,kormo,f2llmv2,megrez,solar-open,grok-2,bailingmoe,bailingmoe2,llada-moe", {WORDS(qwen2)}},
+    {"qwen2,deepseek-r1-qwen,stablelm2,hunyuan,kormo,f2llmv2,megrez,solar-open,grok-2,bailingmoe,bailingmoe2,llada-moe",
+     {WORDS(qwen2)}},
     {"qwen35", {WORDS(qwen35)}},
     {"seed-coder", {WORDS(seed_coder)}},
     {"smollm,starcoder,refact,command-r,codeshell,exaone,minerva-7b,mellum2", {RUN(pre_is_number, 1, 1), WORDS(gpt2)}},
@@ -51,8 +61,12 @@ static const struct pre_rules rules[] = {
     {"tekken", {{.match = pre_match_cased, .max_digits = 1}}},
     {"gpt-4o,llama4,kanana2,talkie,minimax-m2", {{.match = pre_match_cased, .max_digits = 3, .contractions = true}}},
     {"deepseek-llm",
-     {RUN(pre_is_newline, 1, 1), RUN_BEHIND(PREFIX_BLANK, pre_is_cased_letter), RUN_BEHIND(PREFIX_BLANK, pre_is_wide_punct),
-      {.match = pre_match_trailing_blanks}, RUN(pre_is_cjk, 1, 0), RUN(pre_is_number, 1, 0)}},
+     {RUN(pre_is_newline, 1, 1),
+      RUN_BEHIND(PREFIX_BLANK, pre_is_cased_letter),
+      RUN_BEHIND(PREFIX_BLANK, pre_is_wide_punct),
+      {.match = pre_match_trailing_blanks},
+      RUN(pre_is_cjk, 1, 0),
+      RUN(pre_is_number, 1, 0)}},
     {"deepseek-coder",
      {RUN(pre_is_newline, 1, 1), RUN_BEHIND(PREFIX_BLANK, pre_is_letter), RUN_BEHIND(PREFIX_BLANK, pre_is_punct),
       RUN(pre_is_cjk, 1, 0), RUN(pre_is_number, 1, 1)}},
@@ -79,7 +93,8 @@ const struct pre_rules *pre_rules_find(struct str name)
 
 const char *pre_rules_known(void)
 {
-    return "gpt-2, llama-bpe (llama3), qwen2, qwen35, seed-coder, smollm, starcoder, refact, command-r, minicpm5, falcon, falcon3, bloom, "
+    return "gpt-2, llama-bpe (llama3), qwen2, qwen35, seed-coder, smollm, starcoder, refact, command-r, minicpm5, falcon, "
+           "falcon3, bloom, "
            "viking, tekken, gpt-4o, deepseek-llm, deepseek-coder, deepseek-v3, and those that cut like them";
 }
 

@@ -17,7 +17,7 @@ struct pre_char {
  *   contraction | [prefix] letters+ | digits{1,k} | [ ]others+ [newlines] | blanks newlines | blanks before a word | blanks */
 struct pre_words {
     bool fold_contractions; /* 'S as well as 's */
-    bool any_prefix;     /* a letter run may take any one non-letter, non-digit, non-newline character with it; else only a space */
+    bool any_prefix; /* a letter run may take any one non-letter, non-digit, non-newline character with it; else only a space */
     unsigned max_digits; /* digits in one piece; 0: no bound */
     bool digit_prefix;   /* a digit run may take a space with it */
     bool punct_newlines; /* a run of other characters takes the newlines behind it */
@@ -30,8 +30,8 @@ enum pre_prefix { PREFIX_NONE, PREFIX_SPACE, PREFIX_BLANK }; /* "", " ?", "\s?" 
 struct pre_stage {
     /* The length of the match at the beginning of t (n > 0), or 0; then *skip, if set, is how many bytes can't begin one either. */
     size_t (*match)(const struct pre_stage *s, struct str t, size_t *skip);
-    const struct pre_words *words;   /* pre_match_words */
-    bool (*is)(struct pre_char c);   /* pre_match_run: prefix, then `least` to `most` (0: any number) of these */
+    const struct pre_words *words; /* pre_match_words */
+    bool (*is)(struct pre_char c); /* pre_match_run: prefix, then `least` to `most` (0: any number) of these */
     enum pre_prefix prefix;
     unsigned least, most;
     bool contractions;   /* pre_match_cased: a contraction belongs to the word before it */

@@ -61,9 +61,9 @@ static void as_published(void **state)
 
 static void names(void **state)
 {
-    static const char *const same[][2] = {{"llama3", "llama-bpe"},     {"gpt3-finnish", "bloom"},        {"poro-chat", "bloom"},
-                                          {"llama4", "gpt-4o"},        {"hunyuan-dense", "deepseek-v3"}, {"deepseek-r1-qwen", "qwen2"},
-                                          {"minerva-7b", "smollm"},    {"olmo", "gpt-2"}};
+    static const char *const same[][2] = {
+        {"llama3", "llama-bpe"},          {"gpt3-finnish", "bloom"},     {"poro-chat", "bloom"},   {"llama4", "gpt-4o"},
+        {"hunyuan-dense", "deepseek-v3"}, {"deepseek-r1-qwen", "qwen2"}, {"minerva-7b", "smollm"}, {"olmo", "gpt-2"}};
     for (size_t i = 0; i < COUNT_OF(same); i++) {
         assert_non_null(pre_rules_find(str_of(same[i][0])));
         assert_ptr_equal(pre_rules_find(str_of(same[i][0])), pre_rules_find(str_of(same[i][1])));

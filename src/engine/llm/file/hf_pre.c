@@ -7,20 +7,20 @@
 #include "base/status.h"
 #include "engine/llm/file/hf_priv.h"
 
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define PREFIXED     "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
-#define BLANKS       "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define TAIL         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" BLANKS
-#define UPPER        "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER        "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define CASED        "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+"
-#define CASED2       "[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*"
-#define CASED_TAIL   " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" BLANKS
-#define CODER_CJK    "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+#define CONTRACTIONS  "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define PREFIXED      "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
+#define BLANKS        "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define TAIL          "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" BLANKS
+#define UPPER         "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER         "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define CASED         "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+"
+#define CASED2        "[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*"
+#define CASED_TAIL    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" BLANKS
+#define CODER_CJK     "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 #define DEEPSEEK3_CJK "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
-#define DEEPSEEK3                                                                                                                \
-    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*" \
-    BLANKS
+#define DEEPSEEK3                                                                                                              \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| "                      \
+    "?[\\p{P}\\p{S}]+[\\r\\n]*" BLANKS
 
 #define PARTS_MAX 6
 
@@ -35,11 +35,11 @@ static const struct {
     {"smollm", {each_digit, words}},
     {"llama-bpe", {CONTRACTIONS PREFIXED "\\p{N}{1,3}" TAIL}},
     {"qwen2", {CONTRACTIONS PREFIXED "\\p{N}" TAIL}},
-    {"qwen35",
-     {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" BLANKS}},
+    {"qwen35", {CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" BLANKS}},
     {"seed-coder", {CONTRACTIONS PREFIXED "\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\\r\\n]+" BLANKS}},
     {"bailingmoe",
-     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+     {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| "
+      "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
     {"minicpm5", {"\\p{N}{1,3}", CONTRACTIONS PREFIXED "\\p{N}+" TAIL}},
     {"tekken", {CASED "|" CASED2 "|\\p{N}|" CASED_TAIL}},
     {"gpt-4o", {CASED CONTRACTIONS "?|" CASED2 CONTRACTIONS "?|\\p{N}{1,3}|" CASED_TAIL}},
@@ -89,7 +89,8 @@ struct found {
 static int add(struct found *f, struct str part, struct error *err)
 {
     if (f->n == PARTS_MAX)
-        return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer.json: more than %d pre-tokenisers in a row are not supported", PARTS_MAX);
+        return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer.json: more than %d pre-tokenisers in a row are not supported",
+                         PARTS_MAX);
     f->parts[f->n++] = part;
     return 0;
 }
@@ -104,7 +105,8 @@ static int add_split(struct found *f, yyjson_val *split, struct error *err)
     if (!regex.p)
         return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer.json: a Split without a regular expression is not supported");
     if (!(str_eqz(behavior, "Isolated") && !invert) && !(str_eqz(behavior, "Removed") && invert))
-        return error_set(err, STATUS_UNIMPLEMENTED, "tokenizer.json: a Split's behavior \"%.*s\"%s is not supported; supported: Isolated",
+        return error_set(err, STATUS_UNIMPLEMENTED,
+                         "tokenizer.json: a Split's behavior \"%.*s\"%s is not supported; supported: Isolated",
                          STR_ARG(behavior), invert ? " with invert" : "");
     return add(f, regex, err);
 }

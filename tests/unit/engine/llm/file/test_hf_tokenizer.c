@@ -83,7 +83,7 @@ static void merges_in_both_spellings(void **state)
 #define CODER_PUNCT   "\\\\s?\\\\p{P}+"
 #define CODER_CJK     "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 #define DIGITS        "{\"type\":\"Digits\",\"individual_digits\":true}"
-#define L3           "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+" L3TAIL
+#define L3            "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+" L3TAIL
 
 static void pre_tokenizers_by_name(void **state)
 {
@@ -92,13 +92,16 @@ static void pre_tokenizers_by_name(void **state)
     assert_true(str_eqz(d.tokenizer.pre, "llama-bpe") && d.tokenizer.ignore_merges);
     reads("{" BYTES(SEQ("{\"type\":\"Digits\",\"individual_digits\":true}," GPT2)) "[\"a b\"]}}", NULL);
     assert_true(str_eqz(d.tokenizer.pre, "smollm") && !d.tokenizer.ignore_merges);
-    reads("{" BYTES(SEQ(SPLIT(NEWLINES) "," SPLIT(CODER_LETTERS) "," SPLIT(CODER_PUNCT) "," SPLIT(CODER_CJK) "," DIGITS "," BARE)) "[\"a b\"]}}",
+    reads("{" BYTES(SEQ(SPLIT(NEWLINES) "," SPLIT(CODER_LETTERS) "," SPLIT(CODER_PUNCT) "," SPLIT(
+              CODER_CJK) "," DIGITS "," BARE)) "[\"a b\"]}}",
           NULL);
     assert_true(str_eqz(d.tokenizer.pre, "deepseek-coder"));
-    refused("{" BYTES(SEQ(SPLIT(NEWLINES) "," SPLIT(CODER_PUNCT) "," BARE)) "[\"a b\"]}}", "pattern \"\\s?\\p{P}+\" is not a known one");
+    refused("{" BYTES(SEQ(SPLIT(NEWLINES) "," SPLIT(CODER_PUNCT) "," BARE)) "[\"a b\"]}}",
+            "pattern \"\\s?\\p{P}+\" is not a known one");
     refused("{" BYTES(SEQ(SPLIT(NEWLINES) "," SPLIT(CODER_LETTERS) "," BARE)) "[\"a b\"]}}", "combination");
     refused("{" BYTES(SEQ(SPLIT("ByteLevel") "," BARE)) "[\"a b\"]}}", "pattern \"ByteLevel\"");
-    refused("{" BYTES(SEQ("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" L3 "\"},\"behavior\":\"MergedWithNext\",\"invert\":false}," BARE)) "[\"a b\"]}}",
+    refused("{" BYTES(SEQ("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"" L3
+                          "\"},\"behavior\":\"MergedWithNext\",\"invert\":false}," BARE)) "[\"a b\"]}}",
             "behavior \"MergedWithNext\"");
     refused("{" BYTES(SEQ(SPLIT("\\\\d+") "," BARE)) "[\"a b\"]}}", "pattern \"\\d+\" is not a known one");
     refused("{" BYTES(SEQ(SPLIT(L3) "," GPT2)) "[\"a b\"]}}", "combination");

@@ -13,7 +13,7 @@ from common import *
 
 ROUNDS, PORT = 3, 18500
 # largest batch; the open dims for the bare loop; the same for the load tool
-DEMOS = {"file_kind": (64, "1", "--dynamic=1"), "text_direction": (32, "1", "--dynamic=1"), "text_detector": (4, "320", "--dynamic=320"),
+DEMOS = {"file_kind": (64, "1", "--dynamic=1"), "text_direction": (32, "48,192", "--shape=x=1,3,48,192"), "text_detector": (4, "320", "--dynamic=320"),
          "text_recognizer": (16, "48,320", "--shape=x=1,3,48,320")}
 
 

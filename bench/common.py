@@ -206,9 +206,10 @@ def bare_seconds(program, model, batch, seconds=1.0, dim=1, core=SERVER_CORE):
     return float(out.stdout)
 
 
-def load(port, model, *args, seconds=4, core=CLIENT_CORE):
+def load(port, model, *args, seconds=4, warmup=1, core=CLIENT_CORE):
     """One run of `inferd bench`: its JSON."""
-    command = [BINARY, "bench", model, f"--url=http://127.0.0.1:{port}", f"--duration={seconds}s", "--warmup=1s", "--json", "--quiet",
+    command = [BINARY, "bench", model, f"--url=http://127.0.0.1:{port}", f"--duration={seconds * 1000:.0f}ms",
+               f"--warmup={warmup * 1000:.0f}ms", "--json", "--quiet",
                *map(str, args)]
     out = subprocess.run(pinned(core, command), capture_output=True, text=True)
     try:

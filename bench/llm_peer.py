@@ -9,6 +9,7 @@ LIBRARY_DIR is that of the npm package @node-llama-cpp/linux-x64. The structs ar
 defaults (flash attention: its choice)."""
 import ctypes
 import glob
+import multiprocessing
 import os
 import sys
 import time
@@ -29,10 +30,16 @@ class Batch(c.Structure):
 
 
 class Llama:
-    def __init__(self, folder, model, threads, sequences, context):
+    def __init__(self, folder, model, threads, sequences, context, cpu=None):
+        """`cpu`: the library's build to take (haswell, zen4, ...), not the best that this machine runs."""
         c.CDLL(os.path.join(folder, "libggml-base.so"), c.RTLD_GLOBAL)
         ggml = c.CDLL(glob.glob(os.path.join(folder, "libggml.v*.so"))[0], c.RTLD_GLOBAL)
-        ggml.ggml_backend_load_all_from_path(folder.encode())
+        if cpu:
+            ggml.ggml_backend_load.restype = c.c_void_p
+            if not ggml.ggml_backend_load(os.path.join(folder, f"libggml-cpu-{cpu}.so").encode()):
+                sys.exit(f"llama.cpp can't load its library for {cpu}")
+        else:
+            ggml.ggml_backend_load_all_from_path(folder.encode())
         lib = self.lib = c.CDLL(glob.glob(os.path.join(folder, "libllama.v*.so"))[0])
         quiet = self.quiet = c.CFUNCTYPE(None, c.c_int, c.c_char_p, c.c_void_p)(lambda *_: None)
         lib.llama_log_set(quiet, None)
@@ -104,6 +111,26 @@ class Llama:
         begin = time.monotonic()
         self.fill(0, depth, tokens)
         return time.monotonic() - begin
+
+
+def logits_here(folder, model, windows, batch, cpu):
+    llama = Llama(folder, model, 1, 1, 2048, cpu)
+    out = []
+    for ids in windows:
+        llama.lib.llama_memory_clear(llama.memory, False)
+        rows = []
+        for at in range(0, len(ids), batch):
+            part = ids[at:at + batch]
+            llama.run([(t, at + i, 0, 1) for i, t in enumerate(part)])
+            rows += [np.ctypeslib.as_array(llama.lib.llama_get_logits_ith(llama.ctx, i), (llama.vocab,)).copy() for i in range(len(part))]
+        out.append(np.array(rows))
+    return out
+
+
+def logits(folder, model, windows, batch=512, cpu=None):
+    """f32[n][vocab] for each window of token ids, teacher-forced, `batch` tokens at once; in a process of its own, since a process has one CPU library."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(logits_here, (os.path.realpath(folder), model, windows, batch, cpu))
 
 
 def main():

@@ -493,6 +493,36 @@ static int check_path(struct reader *r, const char *key, const char *path)
                       "upstreams[].%s: '%s' is not accepted; give a path that begins with /", key, path);
 }
 
+/* HOST:PORT, [IPV6]:PORT, unix:/PATH, or a name of SRV records; whether a name exists is for the resolver to say. */
+static bool is_server_address(const char *a)
+{
+    if (strncmp(a, "unix:", 5) == 0)
+        return a[5] == '/' && a[6];
+    const char *colon = strrchr(a, ':');
+    size_t host = colon ? (size_t)(colon - a) : strlen(a);
+    uint64_t port;
+    for (size_t i = 0; i < host; i++)
+        if (a[i] <= ' ' || a[i] >= 0x7f || a[i] == '/')
+            return false;
+    if (!colon)
+        return a[0] == '_' && strstr(a, "._") && strchr(strstr(a, "._") + 2, '.');
+    if (!host || !str_to_u64(str_of(colon + 1), &port) || !port || port > 65535)
+        return false;
+    return a[0] == '[' ? host > 2 && a[host - 1] == ']' : !memchr(a, ':', host);
+}
+
+static int check_addresses(struct reader *r, const struct gateway_pool *p)
+{
+    for (size_t i = 0; i < p->n_servers; i++)
+        if (!is_server_address(p->servers[i].address))
+            return node_error(
+                r->err, r->where, 0, STATUS_INVALID,
+                "upstreams[].servers of pool '%s': '%s' is no address; write HOST:PORT, [IPV6]:PORT, unix:/PATH or "
+                "_service._protocol.NAME",
+                p->name, p->servers[i].address);
+    return 0;
+}
+
 static int check_pools(struct reader *r, const struct gateway_config *c)
 {
     for (size_t i = 0; i < c->n_pools; i++) {
@@ -502,6 +532,8 @@ static int check_pools(struct reader *r, const struct gateway_config *c)
             rc = check_path(r, "check.path", p->check.path);
         if (rc == 0)
             rc = check_path(r, "report.path", p->report.path);
+        if (rc == 0)
+            rc = check_addresses(r, p);
         if (rc)
             return rc;
         if (strcmp(p->name, "local") == 0)
@@ -528,6 +560,51 @@ static int check_pools(struct reader *r, const struct gateway_config *c)
     return 0;
 }
 
+static bool is_field_name(struct str name)
+{
+    for (size_t i = 0; i < name.n; i++) /* a token of RFC 9110 5.6.2 */
+        if (name.p[i] <= ' ' || name.p[i] >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", name.p[i]))
+            return false;
+    return name.n > 0;
+}
+
+/* What frames a message or belongs to one connection: ours to write. */
+static bool is_ours(struct str name)
+{
+    static const char *const ours[] = {
+        "content-length", "transfer-encoding", "connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade"};
+    for (size_t i = 0; i < COUNT_OF(ours); i++)
+        if (str_ieqz(name, ours[i]))
+            return true;
+    return false;
+}
+
+static int check_fields(struct reader *r, size_t route, const struct gateway_route *t)
+{
+    for (size_t i = 0; i < t->set_headers.n; i++) {
+        const char *text = t->set_headers.v[i], *colon = strchr(text, ':');
+        struct str name = colon ? str_trim((struct str){text, (size_t)(colon - text)}) : (struct str){0};
+        bool good = is_field_name(name);
+        for (const char *v = colon; good && *v; v++)
+            good = ((unsigned char)*v >= ' ' || *v == '\t') && *v != 0x7f;
+        if (!good)
+            return node_error(
+                r->err, r->where, 0, STATUS_INVALID,
+                "routes[%zu].set_headers: '%s' is not accepted; write \"name: value\", without control characters", route,
+                text);
+        if (is_ours(name))
+            return node_error(r->err, r->where, 0, STATUS_INVALID,
+                              "routes[%zu].set_headers: '%.*s' belongs to the connection and is written by this server", route,
+                              STR_ARG(name));
+    }
+    for (size_t i = 0; i < t->remove_headers.n; i++)
+        if (!is_field_name(str_of(t->remove_headers.v[i])))
+            return node_error(r->err, r->where, 0, STATUS_INVALID,
+                              "routes[%zu].remove_headers: '%s' is not accepted; write the name of a header", route,
+                              t->remove_headers.v[i]);
+    return 0;
+}
+
 static int check_routes(struct reader *r, const struct gateway_config *c)
 {
     for (size_t i = 0; i < c->n_routes; i++) {
@@ -543,6 +620,9 @@ static int check_routes(struct reader *r, const struct gateway_config *c)
         if (t->path_prefix[0] && t->path_prefix[0] != '/')
             return node_error(r->err, r->where, 0, STATUS_INVALID, "routes[%zu].path_prefix: '%s' must begin with /", i,
                               t->path_prefix);
+        int rc = check_fields(r, i, t);
+        if (rc)
+            return rc;
     }
     return 0;
 }

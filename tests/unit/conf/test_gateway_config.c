@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -103,8 +104,62 @@ static void refused(void **state)
     }
 }
 
+static int read_with(const char *server, const char *more)
+{
+    char text[512];
+    struct config c;
+    struct error err;
+    snprintf(text, sizeof text, "upstreams:\n  - {name: p, servers: [\"%s\"]}\nroutes:\n  - {path: /x, upstream: p%s}\n",
+             server, more);
+    int rc = read_text(&c, text, &err);
+    config_release(&c);
+    return rc;
+}
+
+/* What is no address, and headers that would be another message or none, are found when the file is read, not by the first request. */
+static void addresses_and_headers(void **state)
+{
+    static const char *const good[] = {
+        "h:1", "10.0.0.1:65535", "[::1]:80", "unix:/run/m.sock", "_infer._tcp.models.internal", "a-b_c.d:80"};
+    static const char *const bad[] = {"h",           "h:0",   "h:99999", "h:",      "h:80x",  ":80",
+                                      "[::1",        "[]:80", "::1:80",  "h:1:2",   "h/x:80", "h h:80",
+                                      "http://h:80", "unix:", "unix:x",  "_x._tcp", "_x.y",   "h:80\\n"};
+    static const char *const kept[] = {"host: other", "X-A:b", "x-empty:", "x: a\\tb"};
+    static const char *const refused_headers[] = {"x",
+                                                  ": v",
+                                                  "x y: z",
+                                                  "x: a\\r\\nb: c",
+                                                  "x: a\\nb",
+                                                  ":path: /y",
+                                                  "Content-Length: 5",
+                                                  "transfer-encoding: chunked",
+                                                  "connection: close",
+                                                  "te: trailers",
+                                                  "upgrade: h2c",
+                                                  "keep-alive: x",
+                                                  "trailer: x",
+                                                  "proxy-connection: x"};
+    char more[128];
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_int_equal(read_with(good[i], ""), 0);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(read_with(bad[i], ""), STATUS_INVALID);
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        snprintf(more, sizeof more, ", set_headers: [\"%s\"]", kept[i]);
+        assert_int_equal(read_with("h:1", more), 0);
+    }
+    for (size_t i = 0; i < sizeof refused_headers / sizeof *refused_headers; i++) {
+        snprintf(more, sizeof more, ", set_headers: [\"%s\"]", refused_headers[i]);
+        assert_int_equal(read_with("h:1", more), STATUS_INVALID);
+    }
+    assert_int_equal(read_with("h:1", ", remove_headers: [\"x: y\"]"), STATUS_INVALID);
+    assert_int_equal(read_with("h:1", ", remove_headers: [x-y]"), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_whole_one), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_whole_one), cmocka_unit_test(refused),
+                                       cmocka_unit_test(addresses_and_headers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

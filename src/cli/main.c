@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "conf/suggest.h"
+#include "os/process.h"
 
 static const struct cli_command *const commands[] = {
     &command_serve,  &command_run,   &command_chat,   &command_pull,     &command_check,
@@ -45,8 +46,16 @@ static int unknown(const char *name)
     return CLI_USAGE;
 }
 
+/* Output that a full disk or a closed descriptor swallowed is no success. */
+static int ended(int code)
+{
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    return code == CLI_OK && lost ? cli_fail("the output could not be written") : code;
+}
+
 int main(int argc, char **argv)
 {
+    os_stdio_open();
     if (argc < 2) {
         print_help(stderr);
         return CLI_USAGE;
@@ -54,13 +63,13 @@ int main(int argc, char **argv)
     const char *name = argv[1];
     bool help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (help && argc < 3)
-        return print_help(stdout);
+        return ended(print_help(stdout));
     if (strcmp(name, "--version") == 0)
         name = "version";
     const struct cli_command *command = find(help ? argv[2] : name);
     if (!command)
         return unknown(help ? argv[2] : name);
     if (help)
-        return command->run(command, 2, (char *[]){argv[2], (char[]){"--help"}, NULL});
-    return command->run(command, argc - 1, argv + 1);
+        return ended(command->run(command, 2, (char *[]){argv[2], (char[]){"--help"}, NULL}));
+    return ended(command->run(command, argc - 1, argv + 1));
 }

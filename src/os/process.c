@@ -2,6 +2,7 @@
 #include "os/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -98,6 +99,13 @@ void os_process_read(struct os_process_usage *out)
         .threads = st.threads,
         .start_wall_ns = boot && hz ? boot * 1000000000u + st.start_ticks * (1000000000u / hz) : 0,
     };
+}
+
+void os_stdio_open(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY) < 0)
+            return; /* no /dev/null: as before */
 }
 
 int os_fd_limit_raise(uint64_t want, uint64_t *got, struct error *err)

@@ -22,6 +22,10 @@ void os_process_read(struct os_process_usage *out);
 /* Resident memory alone; 0 when unreadable. */
 uint64_t os_process_rss_bytes(void);
 
+/* First thing in main: descriptors 0 to 2 that whoever started us has closed lead to /dev/null, where what is written to standard output
+ * still fails. Otherwise the next file or connection would get the number, and the log be written into it. */
+void os_stdio_open(void);
+
 /* Raise the soft limit of open descriptors to `want`, or to the hard limit where that is lower; never lowers it. *got is the limit in
  * force afterwards. Fails only when the system refuses. */
 int os_fd_limit_raise(uint64_t want, uint64_t *got, struct error *err) MUST_CHECK;

@@ -167,6 +167,19 @@ def test_check(tmp_path):
 # ---- models ----
 
 
+def test_closed_and_full_outputs(tmp_path):
+    """Output that goes nowhere is a failure, not a success; a closed standard error is not the next file's place."""
+    write_fake(tmp_path, "simple", SIMPLE)
+    said = subprocess.run([BINARY, "check", tmp_path], capture_output=True, text=True)
+    for redirect in ("2>&-", "<&- 2>&-"):
+        r = subprocess.run(["sh", "-c", f'exec "$0" "$@" {redirect}', BINARY, "check", tmp_path], capture_output=True, text=True)
+        assert (r.returncode, r.stdout) == (0, said.stdout)
+    for command in (["check", tmp_path], ["--help"], ["config", "--help"], ["check", "--help"]):
+        for redirect in (">/dev/full", ">&-"):
+            r = subprocess.run(["sh", "-c", f'exec "$0" "$@" {redirect}', BINARY, *command], capture_output=True, text=True)
+            assert r.returncode == 1 and "could not be written" in r.stderr, (command, redirect, r)
+
+
 def test_models(server):
     text = ok("models", url=server.url)
     assert re.search(r"^simple +1 +READY", text, re.M)

@@ -97,6 +97,7 @@ static int create_scheduler(struct engine_model *m, struct error *err)
     c.max_waiting = UINT32_MAX; /* submit bounds the requests; what runs already must be able to come back */
     c.max_tok = (uint32_t)m->options.max_step_tok;
     c.target_step_ns = m->options.target_step_ms * 1000000;
+    c.short_prompt_ns = m->options.short_prompt_ms * 1000000;
     m->blocks = blocks_create(m->n_blocks, m->hash_seed);
     m->step = m->blocks ? step_create(&c, m->blocks) : NULL;
     m->sampler = sampler_create(m->weights->k, m->weights->h->n_vocab);

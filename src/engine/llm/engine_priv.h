@@ -31,7 +31,7 @@ struct llm_options {
     uint64_t kv_cache_bytes; /* 0: a share */
     double kv_cache_share;   /* of the memory that is left after the weights */
     enum kv_type kv_type;
-    uint64_t max_seqs, max_waiting /* 0: by what the model gives */, max_step_tok, target_step_ms;
+    uint64_t max_seqs, max_waiting /* 0: by what the model gives */, max_step_tok, target_step_ms, short_prompt_ms;
     uint64_t max_adapters, max_adapter_rank, adapter_bytes;
     char kernels[16]; /* "": the best */
     bool quantize;    /* matrices that are stored in floats, as `mix` says */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/check.h"
+#include "base/size.h"
 #include "base/status.h"
 #include "engine/llm/step_cost.h"
 #include "engine/llm/step_tenants.h"
@@ -25,7 +26,14 @@ struct step {
 
 void step_config_default(struct step_config *c)
 {
-    *c = (struct step_config){128, 1024, 2048, 16, 0, 2.4, 1024};
+    *c = (struct step_config){.max_seqs = 128,
+                              .max_waiting = 1024,
+                              .max_tok = 2048,
+                              .min_chunk_tok = 16,
+                              .whole_tok = 256,
+                              .short_prompt_ns = 250000000,
+                              .stretch = 2.25,
+                              .max_tenants = 1024};
 }
 
 struct step *step_create(const struct step_config *c, struct blocks *blocks)
@@ -101,7 +109,7 @@ int step_admit(struct step *s, struct step_seq *seq, struct error *err)
     seq->arrival = s->next_arrival++;
     seq->state = STEP_WAITING;
     seq->n_computed = seq->n_blocks = seq->n_sealed = seq->n_cached_tok = seq->n_preempted = seq->n_draft = 0;
-    seq->started = false;
+    seq->started = seq->planned = false;
     insert(&s->waiting, seq);
     s->n_waiting++;
     seq->tenant_slot = step_tenants_enter(s->tenants, seq->tenant);
@@ -122,8 +130,10 @@ int step_fork(struct step *s, const struct step_seq *parent, struct step_seq *ch
     child->n_sealed = parent->n_sealed;
     child->n_computed = parent->n_computed;
     child->n_cached_tok = parent->n_cached_tok;
+    child->n_found_tok = child->n_computed;
     child->n_preempted = child->n_draft = 0;
     child->started = true;
+    child->planned = false;
     child->arrival = s->next_arrival++;
     child->state = STEP_RUNNING;
     insert(&s->running, child);
@@ -140,6 +150,7 @@ static void give_back(struct step *s, struct step_seq *seq)
     seq->n_sealed = 0;
     seq->n_computed = 0;
     seq->n_draft = 0;
+    seq->planned = false;
 }
 
 static bool is_decode(const struct step_item *it)
@@ -255,6 +266,7 @@ static void plan_item(struct step *s, struct step_seq *seq, uint32_t n)
 {
     struct step_item *it = &s->plan.items[s->plan.n_items++];
     *it = (struct step_item){seq, seq->n_computed, n, 0, seq->n_computed + n == seq->n_tok};
+    seq->planned = true;
     s->plan.n_tok += n;
     s->plan.n_decode += is_decode(it);
 }
@@ -277,14 +289,33 @@ static struct step_load load_of(const struct step_plan *p)
 struct budget {
     struct step_load decodes;
     uint32_t tok;
-    double ns; /* INFINITY: as much as they want */
-    bool some; /* at least one token, whatever it costs */
+    double ns;       /* of those that are read in parts; INFINITY: as much as they want */
+    uint32_t least;  /* such parts are at least so large, as far as `ns` goes (beside decodes) or whatever it is */
+    bool some;       /* at least one token, whatever it costs */
+    double short_ns; /* a prompt that costs no more is read whole; 0: none is */
+    double whole_ns; /* planned so far of those, and its tokens */
+    uint32_t whole_tok;
 };
+
+/* Time for prompts where nothing decodes: no more than a newcomer should have to wait. */
+static struct budget alone_budget(const struct step *s, struct budget b)
+{
+    b.ns = s->c.short_prompt_ns ? (double)s->c.short_prompt_ns : INFINITY;
+    b.least = s->c.whole_tok;
+    b.short_ns = (double)s->c.short_prompt_ns;
+    return b;
+}
 
 static struct budget prompt_budget(const struct step *s)
 {
-    struct budget b = {load_of(&s->plan), s->c.max_tok > s->plan.n_tok ? s->c.max_tok - s->plan.n_tok : 0, INFINITY, true};
-    if (!s->plan.n_decode || s->c.stretch <= 0)
+    struct budget b = {.decodes = load_of(&s->plan),
+                       .tok = s->c.max_tok > s->plan.n_tok ? s->c.max_tok - s->plan.n_tok : 0,
+                       .ns = INFINITY,
+                       .least = s->c.min_chunk_tok,
+                       .some = true};
+    if (!s->plan.n_decode)
+        return alone_budget(s, b);
+    if (s->c.stretch <= 0)
         return b;
     if (step_cost_due(&s->cost,
                       s->plan.n_decode)) { /* they wait a step, so that what the decodes cost alone gets known (again) */
@@ -292,25 +323,30 @@ static struct budget prompt_budget(const struct step *s)
         return b;
     }
     double decodes = step_cost_decodes(&s->cost, &b.decodes), limit = s->c.stretch * decodes;
-    if (s->c.target_step_ns && limit > (double)s->c.target_step_ns)
-        limit = (double)s->c.target_step_ns;
-    b.ns = limit > decodes ? limit - decodes : 0;
+    b.short_ns = (double)s->c.short_prompt_ns;
+    if (s->c.target_step_ns) {
+        limit = fmin(limit, (double)s->c.target_step_ns);
+        b.short_ns = fmin(b.short_ns, fmax((double)s->c.target_step_ns - decodes, 0));
+    }
+    b.ns = fmax(limit - decodes, 0);
     return b;
 }
 
 /* Tokens that `seq` may compute, being one of `left` prompts to share the budget: an equal part of tokens and of time; or, where that is very
- * little, up to min_chunk_tok if there is so much. */
+ * little, up to `least` if there is so much. */
 static uint32_t share(const struct step *s, const struct budget *b, const struct step_seq *seq, uint32_t left)
 {
-    uint32_t all = isinf(b->ns) ? b->tok : step_cost_fit(&s->cost, &b->decodes, seq->n_computed, b->ns);
-    uint32_t part = isinf(b->ns) ? b->tok : step_cost_fit(&s->cost, &b->decodes, seq->n_computed, b->ns / left);
-    all = all < b->tok ? all : b->tok;
-    part = part < b->tok / left ? part : b->tok / left;
-    uint32_t least = all < s->c.min_chunk_tok ? all : s->c.min_chunk_tok;
-    uint32_t n = part > least ? part : least;
+    uint32_t all = b->tok, part = b->tok / left;
+    if (!isinf(b->ns)) {
+        uint32_t fit = step_cost_fit(&s->cost, &b->decodes, seq->n_computed, b->ns);
+        uint32_t fit_part = step_cost_fit(&s->cost, &b->decodes, seq->n_computed, b->ns / left);
+        all = MIN_OF(all, b->decodes.n_decode || !b->some ? fit : MAX_OF(fit, b->least));
+        part = MIN_OF(part, fit_part);
+    }
+    uint32_t n = MAX_OF(part, MIN_OF(all, b->least));
     if (!n && b->some && b->tok)
         n = 1;
-    return n < missing(seq) ? n : missing(seq);
+    return MIN_OF(n, missing(seq));
 }
 
 static void spend(const struct step *s, struct budget *b, uint32_t first, uint32_t n)
@@ -336,10 +372,16 @@ static uint32_t take(struct step *s, struct step_seq *seq, uint32_t n)
     return n;
 }
 
+/* It has a prompt to read, and no part in this step yet. */
+static bool reads(const struct step_seq *seq)
+{
+    return missing(seq) > 1 && !seq->planned;
+}
+
 static uint32_t count_prompts(struct step *s)
 {
     uint32_t n = 0;
-    LIST_EACH(l, &s->running) n += missing(seq_of(l)) > 1;
+    LIST_EACH(l, &s->running) n += reads(seq_of(l));
     return n;
 }
 
@@ -363,7 +405,7 @@ static void plan_prompts(struct step *s, struct budget *b)
     while (l != &s->running && b->tok > 0 && left > 0) {
         struct step_seq *seq = seq_of(l);
         struct list *prev = l->prev;
-        if (missing(seq) > 1) {
+        if (reads(seq)) {
             uint32_t first = seq->n_computed, n = share(s, b, seq, left--);
             spend(s, b, first, n ? take(s, seq, n) : 0);
         }
@@ -371,14 +413,37 @@ static void plan_prompts(struct step *s, struct budget *b)
     }
 }
 
+/* What reading a prompt from `first` on costs is little, and there is room for it in this step. */
+static bool takes_whole(const struct step *s, const struct budget *b, uint32_t first, uint32_t n)
+{
+    double cost = step_cost_prompt(&s->cost, first, n), all = b->whole_ns + cost;
+    if (n > b->tok || cost <= 0 || cost > b->short_ns)
+        return false;
+    bool few = b->whole_tok + n <= s->c.whole_tok, beside = b->decodes.n_decode && all <= b->ns;
+    return !b->whole_tok || (all <= b->short_ns && (few || beside));
+}
+
+static void spend_whole(const struct step *s, struct budget *b, uint32_t first, uint32_t n)
+{
+    double cost = step_cost_prompt(&s->cost, first, n);
+    b->tok -= n;
+    b->whole_tok += n;
+    b->whole_ns += cost;
+    if (!b->decodes.n_decode &&
+        !isinf(b->ns)) /* what is left of the time for all, but never so little that long prompts stand still */
+        b->ns = fmax(b->ns - cost, (double)s->c.short_prompt_ns / 4);
+}
+
 /* The waiting sequence to start next: best priority; then those that were running already, oldest first; then the tenant served least;
- * then arrival. */
-static struct step_seq *pick_waiting(struct step *s)
+ * then arrival. `whole`: only those that are read whole within that budget; NULL: any. */
+static struct step_seq *pick_waiting(struct step *s, const struct budget *whole)
 {
     struct step_seq *best = NULL;
     LIST_EACH(l, &s->waiting)
     {
         struct step_seq *seq = seq_of(l);
+        if (whole && !takes_whole(s, whole, 0, seq->n_tok))
+            continue;
         if (best && seq->priority != best->priority)
             break;
         if (seq->n_preempted)
@@ -405,7 +470,7 @@ static bool start(struct step *s, struct step_seq *seq, uint32_t reserved)
         give_back(s, seq);
         return false;
     }
-    seq->n_computed = hit * KV_BLOCK_TOK;
+    seq->n_computed = seq->n_found_tok = hit * KV_BLOCK_TOK;
     s->stats.prefix_queries_tok += seq->n_tok;
     s->stats.prefix_hits_tok += seq->n_computed;
     if (!seq->started)
@@ -455,12 +520,36 @@ static void plan_drafts(struct step *s)
     LIST_EACH(l, &s->running) seq_of(l)->n_draft = 0;
 }
 
+/* Prompts that cost little, whole and one after the other: cutting one up, or sharing a step among several, makes all of them late and none
+ * earlier. At least one a step; further ones while they are few tokens, or fit into what long prompts would get. */
+static void plan_whole(struct step *s, struct budget *b)
+{
+    struct list *l = s->running.next;
+    while (b->short_ns > 0 && l != &s->running) {
+        struct step_seq *seq = seq_of(l);
+        struct list *prev = l->prev;
+        uint32_t first = seq->n_found_tok, n = missing(seq);
+        if (reads(seq) && takes_whole(s, b, first, seq->n_tok - first) && take(s, seq, n))
+            spend_whole(s, b, seq->n_computed, n);
+        l = seq->state == STEP_RUNNING ? seq->link.next : prev->next;
+    }
+    while (b->short_ns > 0 && !s->plan.n_preempted && s->n_running < s->c.max_seqs) {
+        struct step_seq *seq = pick_waiting(s, b);
+        if (!seq || !start(s, seq, count_reserved(s)))
+            return;
+        uint32_t first = seq->n_computed, n = missing(seq);
+        ASSERT(extend(s, seq, first + n));
+        plan_item(s, seq, n);
+        spend_whole(s, b, first, n);
+    }
+}
+
 /* Start waiting sequences while there is budget. They only take memory that is free and spoken for by nobody, so this never
  * preempts. The first that doesn't fit ends it: a smaller one behind it must not overtake it for ever. */
 static void plan_waiting(struct step *s, struct budget *b)
 {
     while (b->tok > 0 && s->n_running < s->c.max_seqs && s->n_waiting > 0) {
-        struct step_seq *seq = pick_waiting(s);
+        struct step_seq *seq = pick_waiting(s, NULL);
         if (!b->some && b->ns <= 0)
             return;
         if (!start(s, seq, count_reserved(s)))
@@ -478,9 +567,11 @@ const struct step_plan *step_next(struct step *s)
 {
     s->plan.n_items = s->plan.n_copies = 0;
     s->plan.n_tok = s->plan.n_decode = s->plan.n_draft = s->plan.n_preempted = 0;
+    LIST_EACH(l, &s->running) seq_of(l)->planned = false;
     plan_decodes(s);
     plan_drafts(s);
     struct budget b = prompt_budget(s);
+    plan_whole(s, &b);
     plan_prompts(s, &b);
     if (!s->plan.n_preempted)
         plan_waiting(s, &b);

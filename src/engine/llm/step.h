@@ -3,8 +3,8 @@
  *
  * There are no prefill and decode phases: a sequence has `n_tok` tokens known and `n_computed` of them in the KV cache, and a step
  * lets n_computed catch up (vLLM's V1 scheduler). Each plan, in order:
- *   1. sequences that miss one token (decodes), and then prompts in progress, in order of (priority, arrival). Prompts share what is
- *      left of the token budget equally, so a long one can't starve a short one;
+ *   1. sequences that miss one token (decodes); then short prompts, whole and one after the other; then the parts of long ones, in order of
+ *      (priority, arrival). Long prompts share what is left of the budget equally, so that a longer one can't starve a shorter one;
  *   2. when a block is needed and none is left, the running sequence that is worst by (priority, arrival) is preempted: its blocks go back
  *      (they stay findable as cached prefixes), its computed count to 0, and it returns to its place among the waiting;
  *   3. if nothing was preempted, waiting sequences are started while their whole known context, and one token more, fits in free and cached
@@ -13,10 +13,17 @@
  *
  * Guesses (speculation) ride along with decodes where tokens and blocks are left that nobody else has a claim to: they never preempt.
  *
- * While anything decodes, prompts get what fits into a step of 2.4 times the decodes alone (or the target time, if that is less), but one
- * token at least: so the gap between two tokens of a stream stays below three times the usual, and a prompt gets most of the time. What
+ * A prompt is short when reading all of it (but what the prefix cache has) costs at most `short_prompt_ns`. It is computed in one step, before
+ * longer ones that came earlier: running streams wait that long for once, and nobody waits for it but those behind it. (First come,
+ * first served is what the 95th percentile of the time to the first token wants: equal shares make every prompt as late as the last.)
+ * A step takes one of them, or as many as are few tokens together.
+ *
+ * While anything decodes, long prompts get what fits into a step of 2.25 times the decodes alone (or the target time, if that is less), but one
+ * token at least: so the gap between two tokens of a stream stays below three times the usual, on a machine that may take 1.3 times as long
+ * as foreseen, and a prompt gets more than half of the time. What
  * decodes and prompt tokens cost is learned (step_cost.h), the latter by their depth: an 8k prompt's last chunks are a third of its first.
- * One step in 32 has decodes alone even where prompts never end, to see their cost. With nothing decoding the budget is the maximum. */
+ * One step in 32 has decodes alone even where prompts never end, to see their cost. With nothing decoding a step of long prompts takes about as
+ * long as a short prompt may, so that no newcomer waits for longer, or `whole_tok`: smaller parts would read the weights too often. */
 #ifndef INFERD_ENGINE_LLM_STEP_H
 #define INFERD_ENGINE_LLM_STEP_H
 
@@ -33,12 +40,14 @@ struct step_config {
     uint32_t max_waiting; /* queue bound */
     uint32_t max_tok;     /* tokens of one step, at most */
     uint32_t
-        min_chunk_tok; /* prompts share a step in parts of at least this much, if there is so much: else the older go first */
-    uint64_t target_step_ns; /* a step with prompts beside decodes takes no longer; 0: only `stretch` counts */
-    double stretch;          /* nor longer than so many times the decodes alone; 0: no bound */
-    uint32_t max_tenants;    /* remembered for fairness; beyond it the least recently served is forgotten */
+        min_chunk_tok;  /* prompts share a step in parts of at least this much, if there is so much: else the older go first */
+    uint32_t whole_tok; /* a step of prompts takes so many tokens for about the price, each, of any larger one */
+    uint64_t short_prompt_ns; /* a prompt that costs no more is computed in one step; 0: none is */
+    uint64_t target_step_ns;  /* a step with prompts beside decodes takes no longer; 0: only `stretch` counts */
+    double stretch;           /* nor longer than so many times the decodes alone; 0: no bound */
+    uint32_t max_tenants;     /* remembered for fairness; beyond it the least recently served is forgotten */
 };
-void step_config_default(struct step_config *c); /* 128, 1024, 2048, 16, 0, 2.4, 1024 */
+void step_config_default(struct step_config *c); /* 128, 1024, 2048, 16, 256, 250 ms, no target, 2.25, 1024 */
 
 enum step_state { STEP_NEW, STEP_WAITING, STEP_RUNNING };
 
@@ -61,8 +70,10 @@ struct step_seq {
     uint32_t n_blocks;     /* entries of table in use */
     uint32_t n_sealed;     /* of them, full and offered to the prefix cache */
     uint32_t n_cached_tok; /* found in the prefix cache at its first start: usage.cached_tokens */
+    uint32_t n_found_tok;  /* the same at its last start */
     uint32_t n_preempted;
     bool started;
+    bool planned;     /* has an item in the plan */
     uint64_t arrival; /* sequence number */
     uint32_t tenant_slot;
     struct list link; /* waiting or running list */

@@ -73,6 +73,7 @@ uint32_t step_cost_fit(const struct step_cost *c, const struct step_load *load, 
         double one = level_ns(c) * (1 + c->slope * first), half = level_ns(c) * c->slope / 2;
         n = 2 * ns / (one + sqrt(one * one + 4 * half * ns));
     }
+    n += 0.5; /* to the nearest: where a few tokens are all, always less would be a tenth of the time lost */
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 

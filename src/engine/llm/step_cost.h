@@ -42,8 +42,8 @@ void step_cost_learn(struct step_cost *c, const struct step_load *load, double n
 double step_cost_decodes(const struct step_cost *c, const struct step_load *load);
 /* It isn't known, or was last seen so long ago that a step of decodes alone is due. */
 bool step_cost_due(const struct step_cost *c, uint32_t n_decode);
-/* How many tokens of a prompt, from position `first` on, cost at most `ns`; as far as is known, else what can't cost more than that by the
- * costs of the decodes in `load`. */
+/* How many tokens of a prompt, from position `first` on, cost `ns`, to the nearest; as far as is known, else what can't cost more than that by
+ * the costs of the decodes in `load`. */
 uint32_t step_cost_fit(const struct step_cost *c, const struct step_load *load, uint32_t first, double ns);
 /* What `n` tokens from `first` on cost; 0: not known. */
 double step_cost_prompt(const struct step_cost *c, uint32_t first, uint32_t n);

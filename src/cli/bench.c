@@ -265,6 +265,7 @@ static int start_workers(struct bench *b, struct error *err)
         .n_requests = b->n_requests,
         .open = b->o.rate > 0,
         .poisson = strcmp(b->o.arrival, "poisson") == 0,
+        .busy_poll = b->o.busy_poll,
         .rate = b->o.rate / b->o.threads,
         .connections = connections / b->o.threads,
         .warm_ns = now + b->o.warmup_ns,

@@ -18,6 +18,7 @@ static const struct cli_flag flags[] = {
     CLI_FLAG_TIME(S, warmup_ns, "warmup", 'w', 0, 86400, "Load before measuring (default 1s)."),
     CLI_FLAG_COUNT(S, rows, "rows", 'b', "N", 1, 1e6, "Rows of a request on the batch axis (default 1)."),
     CLI_FLAG_COUNT(S, threads, "threads", 't', "N", 1, BENCH_THREADS_MAX, "Threads of the load generator (default 1)."),
+    CLI_FLAG_BOOL(S, busy_poll, "busy-poll", 0, "The threads never sleep: latency without the time that a core of the client takes to wake."),
     CLI_FLAG_COUNT(S, dynamic, "dynamic", 0, "N", 1, 1e6, "Size of open dims that --shape does not give (default 16)."),
     CLI_FLAG_COUNT(S, distinct, "distinct", 0, "N", 1, BENCH_DISTINCT_MAX, "Different random requests, sent in turn (default 8)."),
     CLI_FLAG_NUMBER(S, int_below, "int-below", 0, "N", 1, 9e15, "Random whole numbers are below this (default 100)."),

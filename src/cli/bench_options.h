@@ -14,7 +14,7 @@ struct bench_options {
     uint32_t concurrency, connections, threads, rows, distinct, requests, dynamic, seed;
     double rate, int_below;
     uint64_t duration_ns, warmup_ns;
-    bool json_tensors, json, quiet;
+    bool json_tensors, json, quiet, busy_poll;
     struct cli_list headers;
 };
 

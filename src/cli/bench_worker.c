@@ -278,6 +278,8 @@ static void worker_main(void *arg)
         pacer_init(&w->pacer, w->plan->rate, w->plan->poisson, w->seed, os_monotonic_ns());
         loop_timer_start(w->loop, &w->pace, pacer_at_ns(&w->pacer));
     }
+    if (w->plan->busy_poll)
+        loop_busy_poll(w->loop);
     loop_run(w->loop);
     count_unfinished(w);
     for (uint32_t i = 0; i < w->plan->connections; i++) {

@@ -26,6 +26,7 @@ struct bench_plan {
     const struct str *requests; /* whole requests, sent in turn */
     size_t n_requests;
     bool open, poisson;
+    bool busy_poll;                      /* never sleep */
     double rate;                         /* of one worker, open loop */
     uint32_t connections;                /* of one worker */
     uint64_t warm_ns, stop_ns, drain_ns; /* monotonic: measuring begins, sending ends, waiting ends */

@@ -38,6 +38,7 @@ struct loop {
     } local[LOOP_SLOTS];
     struct os_poll_event events[OS_POLL_BATCH];
     size_t n_events, at_event;
+    bool busy_poll;
     /* other threads write below: on a cache line of its own */
     _Alignas(64) _Atomic(struct loop_task *) posted;
     _Atomic bool asleep, stopping;
@@ -134,13 +135,18 @@ static void run_deferred(struct loop *l)
 
 static uint64_t wait_ns(struct loop *l)
 {
-    if (atomic_load(&l->posted) || atomic_load(&l->stopping))
+    if (l->busy_poll || atomic_load(&l->posted) || atomic_load(&l->stopping))
         return 0;
     struct heap_node *n = heap_min(&l->timers);
     if (!n)
         return UINT64_MAX;
     uint64_t at = CONTAINER_OF(n, struct loop_timer, node)->at_ns, now = loop_update_now(l);
     return at > now ? at - now : 0;
+}
+
+void loop_busy_poll(struct loop *l)
+{
+    l->busy_poll = true;
 }
 
 void loop_run(struct loop *l)

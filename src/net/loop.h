@@ -48,6 +48,8 @@ void loop_destroy(struct loop *l); /* after loop_run returned; runs what is stil
 /* Until loop_stop. */
 void loop_run(struct loop *l);
 void loop_stop(struct loop *l); /* any thread, async-signal-safe */
+/* Never sleep for events: the thread keeps its core. Before loop_run. For measuring without the time that a core takes to wake. */
+void loop_busy_poll(struct loop *l);
 
 /* Monotonic time read once at the top of the iteration. */
 uint64_t loop_now_ns(const struct loop *l);

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import resource
 import signal
 import struct
 import subprocess
@@ -359,6 +360,16 @@ def test_bench_open_loop_keeps_its_schedule(server):
         assert r["mode"] == "open" and r["unfinished"] == 0
         # constant: exactly; Poisson: 600 +- 4 standard deviations
         assert abs(sent - 600) <= (1 if arrival == "constant" else 98), r
+
+
+def test_bench_busy_poll_keeps_its_core(server):
+    def processor_seconds(*args):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert bench(server, "simple", "--rate", "20", "-d", "800ms", *args)["ok"] > 0
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert processor_seconds("--busy-poll") > processor_seconds() + 0.1  # a second of waiting, of which a loaded machine may grant little
 
 
 def test_bench_does_not_omit_what_a_stall_holds_up(tmp_path):

@@ -2,9 +2,7 @@
  * an answer becomes what HTTP asks for beside it: WWW-Authenticate on 401 (RFC 9110, 15.5.2). */
 #include "api/api_priv.h"
 #include "base/status.h"
-#include "os/clock.h"
-
-#define NS_PER_S 1000000000u
+#include "net/loop.h"
 
 static void take_once(struct str *out, struct str value, bool *repeated)
 {
@@ -30,7 +28,7 @@ int api__authorise(struct api *a, struct http_request *r, struct api_call *call,
     struct edge *e = a->o.edge;
     if (!edge_is_closed(e))
         return 0;
-    struct edge_ask ask = {.need = route_need(call->match.id), .model = call->match.model, .now_s = os_wall_ns() / NS_PER_S};
+    struct edge_ask ask = {.need = route_need(call->match.id), .model = call->match.model, .now_s = loop_wall_s(r->loop)};
     ask.need.open |= a->open[call->match.id];
     read_credentials(r, &ask.credentials);
     int rc = edge_authorise(e, &ask, &call->who, &call->verdict, err);

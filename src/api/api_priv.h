@@ -82,11 +82,10 @@ struct api_charge {
 
 /* A request's hold on the quotas (quota.c); in its arena, NULL without quotas. Touched by whoever works on the request. */
 struct api_quota {
-    bool taken;      /* reserved, or known to need nothing */
-    uint64_t id;     /* 0: nothing to settle */
-    uint64_t tokens; /* really used, set before the reply is complete */
-    size_t n_base;   /* headers of the reply from before */
-    struct http_header headers[7 + 4];
+    bool taken;                    /* reserved, or known to need nothing */
+    uint64_t id;                   /* 0: nothing to settle */
+    uint64_t tokens;               /* really used, set before the reply is complete */
+    struct http_header headers[7]; /* of the reply; a worker thread may set them, when the request's arena isn't its own */
     char text[5][24];
     /* while a question is with the Redis (quota_shared.h), on the I/O thread */
     struct quota_wait *wait;

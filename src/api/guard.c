@@ -127,7 +127,8 @@ int api__guard_depth(struct api_call *call, const struct guard_who *who, struct 
 {
     for (size_t i = 0; i < call->guard->set->n_inputs; i++) {
         const struct guard_input *p = &call->guard->set->inputs[i];
-        if (!p->max_depth || !api__guard_holds(call->guard, i, who) || json_scan_depth(json, p->max_depth + 1) <= p->max_depth)
+        if (!p->max_depth || !api__guard_holds(call->guard, i, who) || json_opens_at_most(json, p->max_depth) ||
+            json_scan_depth(json, p->max_depth + 1) <= p->max_depth)
             continue;
         int rc = error_set(err, STATUS_INVALID, "the JSON is nested %u deep; accepted for this model: at most %u",
                            json_scan_depth(json, GUARD_DEPTH_MAX + 1), p->max_depth);

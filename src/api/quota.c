@@ -42,7 +42,7 @@ static void add_number(struct api_quota *q, size_t *n, size_t *t, const char *na
 /* The headers that say how things stand: of the policy that refused, else of the one with the least left. */
 static void set_headers(struct http_request *r, struct api_quota *q, const struct quota_verdict *v, bool refused)
 {
-    size_t n = q->n_base, t = 0;
+    size_t n = 0, t = 0;
     if (!v->limit)
         return;
     add_text(q, &n, NAME("x-ratelimit-policy"), str_of(v->policy));
@@ -53,8 +53,8 @@ static void set_headers(struct http_request *r, struct api_quota *q, const struc
     add_number(q, &n, &t, NAME("x-ratelimit-cost"), v->cost);
     if (refused)
         add_text(q, &n, NAME("x-ratelimit-kind"), quota_unit_is_budget(v->unit) ? STR("budget") : STR("rate"));
-    r->reply_headers = q->headers;
-    r->n_reply_headers = n;
+    r->own_headers = q->headers;
+    r->n_own_headers = n;
 }
 
 static int refuse(struct http_request *r, struct api_call *call, const struct quota_verdict *v, struct error *err)
@@ -67,8 +67,20 @@ static int refuse(struct http_request *r, struct api_call *call, const struct qu
     return STATUS_EXHAUSTED;
 }
 
+/* When a question is asked. */
+struct moment {
+    uint64_t now_ns, now_s;
+};
+
+/* The loop's own clocks do for whoever runs on it: a clock read here is a twentieth of what a whole question costs. */
+static struct moment on_loop(const struct http_request *r)
+{
+    return (struct moment){loop_now_ns(r->loop), loop_wall_s(r->loop)};
+}
+
 /* What is asked first: 0, EXHAUSTED or AGAIN of the gate. */
-static int ask_first(struct http_request *r, struct api_call *call, struct str model, uint64_t rows, uint64_t tokens)
+static int ask_first(struct http_request *r, struct api_call *call, struct str model, uint64_t rows, uint64_t tokens,
+                     struct moment at)
 {
     const struct edge_identity *who = call->who;
     enum route_id id = call->match.id;
@@ -82,8 +94,8 @@ static int ask_first(struct http_request *r, struct api_call *call, struct str m
         .at_once = id == ROUTE_GRPC_REFLECTION || id == ROUTE_GRPC_HEALTH_WATCH, /* their bodies come in pieces at once */
         .rows = rows,
         .tokens = tokens,
-        .now_ns = os_monotonic_ns(),
-        .now_s = os_wall_ns() / NS_PER_S,
+        .now_ns = at.now_ns,
+        .now_s = at.now_s,
     };
     return quota_gate_ask(call->api->o.quota, &ask, call->quota->wait);
 }
@@ -102,12 +114,13 @@ static int answered(struct http_request *r, struct api_call *call, bool first, s
     return w->rc < 0 ? refuse(r, call, &w->v, err) : 0;
 }
 
-static int ask(struct http_request *r, struct api_call *call, struct str model, uint64_t rows, uint64_t tokens)
+static int ask(struct http_request *r, struct api_call *call, struct str model, uint64_t rows, uint64_t tokens,
+               struct moment at)
 {
     struct api_quota *q = call->quota;
     if (!q->taken)
-        return ask_first(r, call, model, rows, tokens);
-    return quota_gate_ask_more(call->api->o.quota, q->id, rows, tokens, os_monotonic_ns(), os_wall_ns() / NS_PER_S, q->wait);
+        return ask_first(r, call, model, rows, tokens, at);
+    return quota_gate_ask_more(call->api->o.quota, q->id, rows, tokens, at.now_ns, at.now_s, q->wait);
 }
 
 /* ---- questions that are out ---- */
@@ -142,10 +155,11 @@ static void prepare_wait(struct api_quota *q)
 static void drop_answer(struct api_call *call)
 {
     struct api_quota *q = call->quota;
+    struct moment at = on_loop(q->request);
     if (q->wait->rc == 0 && !q->taken && q->wait->id)
-        quota_gate_refund(call->api->o.quota, q->wait->id, os_monotonic_ns(), os_wall_ns() / NS_PER_S);
+        quota_gate_refund(call->api->o.quota, q->wait->id, at.now_ns, at.now_s);
     else if (q->taken && q->id)
-        quota_gate_settle(call->api->o.quota, q->id, q->tokens, os_monotonic_ns(), os_wall_ns() / NS_PER_S);
+        quota_gate_settle(call->api->o.quota, q->id, q->tokens, at.now_ns, at.now_s);
     q->taken = true;
     q->id = 0;
 }
@@ -160,7 +174,7 @@ static void ask_next(struct http_request *r, struct api_call *call)
         q->next = c->next;
         if (!q->next)
             q->last = &q->next;
-        int rc = q->taken && !q->id ? 0 : ask(r, call, c->model, c->rows, c->tokens);
+        int rc = q->taken && !q->id ? 0 : ask(r, call, c->model, c->rows, c->tokens, on_loop(r));
         if (rc == STATUS_AGAIN) {
             begin_asking(r, call, c);
             return;
@@ -218,13 +232,9 @@ int api__quota_begin(struct api *a, struct http_request *r, struct api_call *cal
     q->request = r;
     q->last = &q->next;
     prepare_wait(q);
-    /* a worker thread may add to them later, when the request's arena isn't its own: there is room for that beside them */
-    q->n_base = MIN_OF(r->n_reply_headers, COUNT_OF(q->headers) - 7);
-    if (q->n_base)
-        memcpy(q->headers, r->reply_headers, q->n_base * sizeof *q->headers);
     if (need.scope == EDGE_INFER && !call->match.model.n)
         return 0; /* the model is in the body */
-    int rc = ask_first(r, call, call->match.model, 0, 0);
+    int rc = ask_first(r, call, call->match.model, 0, 0, on_loop(r));
     if (rc != STATUS_AGAIN)
         return answered(r, call, true, err);
     begin_asking(r, call, NULL);
@@ -256,7 +266,7 @@ int api__quota_charge(struct http_request *r, struct api_call *call, struct api_
     if (q->taken && !q->id)
         return 0;
     bool first = !q->taken;
-    int rc = ask(r, call, c->model, c->rows, c->tokens);
+    int rc = ask(r, call, c->model, c->rows, c->tokens, on_loop(r));
     if (rc != STATUS_AGAIN)
         return answered(r, call, first, err);
     begin_asking(r, call, c);
@@ -290,7 +300,8 @@ int api__quota_charge_now(struct http_request *r, struct api_call *call, struct 
     os_cond_init(&x.come);
     q->wait->done = wake;
     q->wait->ctx = &x;
-    if (ask(r, call, model, rows, tokens) == STATUS_AGAIN) {
+    const struct moment at = {os_monotonic_ns(), os_wall_ns() / NS_PER_S};
+    if (ask(r, call, model, rows, tokens, at) == STATUS_AGAIN) {
         os_mutex_lock(&x.lock);
         while (!x.there)
             os_cond_wait(&x.come, &x.lock);
@@ -314,10 +325,10 @@ void api__quota_end(const struct http_request *r, struct api_call *call)
     }
     if (!q->id)
         return;
-    uint64_t now_ns = os_monotonic_ns(), now_s = os_wall_ns() / NS_PER_S;
+    struct moment at = on_loop(r);
     if (!r->gone && (r->reply_status == 429 || r->reply_status == 503))
-        quota_gate_refund(call->api->o.quota, q->id, now_ns, now_s);
+        quota_gate_refund(call->api->o.quota, q->id, at.now_ns, at.now_s);
     else
-        quota_gate_settle(call->api->o.quota, q->id, q->tokens, now_ns, now_s);
+        quota_gate_settle(call->api->o.quota, q->id, q->tokens, at.now_ns, at.now_s);
     q->id = 0;
 }

@@ -126,15 +126,23 @@ void sha256_add(struct sha256 *s, const void *p, size_t n)
         memcpy(s->block, at, n);
 }
 
+static void put_be32(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 24), p[1] = (uint8_t)(v >> 16), p[2] = (uint8_t)(v >> 8), p[3] = (uint8_t)v;
+}
+
 void sha256_finish(struct sha256 *s, uint8_t out[32])
 {
-    uint64_t bits = s->n * 8;
-    uint8_t tail[8];
-    static const uint8_t pad[64] = {0x80};
-    sha256_add(s, pad, 1 + (119 - s->n % 64) % 64);
+    size_t held = s->n % 64;
+    s->block[held++] = 0x80;
+    memset(s->block + held, 0, 64 - held);
+    if (held > 56) {
+        (s->by_cpu ? compress_sha : compress)(s->h, s->block);
+        memset(s->block, 0, 56);
+    }
+    put_be32(s->block + 56, (uint32_t)(s->n >> 29));
+    put_be32(s->block + 60, (uint32_t)(s->n << 3));
+    (s->by_cpu ? compress_sha : compress)(s->h, s->block);
     for (int i = 0; i < 8; i++)
-        tail[i] = (uint8_t)(bits >> (56 - 8 * i));
-    sha256_add(s, tail, 8);
-    for (int i = 0; i < 32; i++)
-        out[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+        put_be32(out + 4 * i, s->h[i]);
 }

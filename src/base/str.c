@@ -3,17 +3,34 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static unsigned char lower(unsigned char c)
 {
     return c >= 'A' && c <= 'Z' ? (unsigned char)(c + 32) : c;
 }
 
+/* Eight bytes at once: 0x20 is set in those from 'A' to 'Z' (the high bit of each byte tells whether it is one). */
+static uint64_t lower8(const char *p)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t x, low;
+    memcpy(&x, p, 8);
+    low = x & ones * 0x7f;
+    return x | ((low + ones * (0x80 - 'A')) & ~(low + ones * (0x7f - 'Z')) & ~x & ones * 0x80) >> 2;
+}
+
 bool str_ieq(struct str a, struct str b)
 {
+    size_t i = 0;
     if (a.n != b.n)
         return false;
-    for (size_t i = 0; i < a.n; i++)
+    for (; i + 8 <= a.n; i += 8)
+        if (lower8(a.p + i) != lower8(b.p + i))
+            return false;
+    if (i && i < a.n) /* the rest, with some of what was looked at already */
+        return lower8(a.p + a.n - 8) == lower8(b.p + a.n - 8);
+    for (; i < a.n; i++)
         if (lower((unsigned char)a.p[i]) != lower((unsigned char)b.p[i]))
             return false;
     return true;

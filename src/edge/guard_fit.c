@@ -191,7 +191,7 @@ static int fit_dense(struct fit *f)
     if (d > GUARD_DENSE)
         return 0;
     double *c = calloc(2 * d * d, sizeof *c);
-    f->r->whiten = calloc(d * d, sizeof *f->r->whiten);
+    f->r->whiten = calloc(d * guard__stride(d), sizeof *f->r->whiten);
     if (!c || !f->r->whiten) {
         free(c);
         return no_memory(f->err);
@@ -201,7 +201,7 @@ static int fit_dense(struct fit *f)
     bool ok = invert_root(c, d);
     for (size_t a = 0; ok && a < d; a++)
         for (size_t b = 0; b <= a; b++)
-            f->r->whiten[a * d + b] = (float)c[a * d + b];
+            f->r->whiten[b * guard__stride(d) + a] = (float)c[a * d + b];
     free(c);
     return ok ? 0 : error_set(f->err, STATUS_INVALID, "the reference's covariance can't be inverted: no feature varies");
 }

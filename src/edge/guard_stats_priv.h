@@ -6,13 +6,23 @@
 
 #include "edge/guard_stats.h"
 
+#define GUARD_ROWS 8 /* of `whiten` that are worked on at once */
+
+/* Elements of a column of `whiten`: whole groups of rows. */
+static inline size_t guard__stride(size_t features)
+{
+    return (features + GUARD_ROWS - 1) / GUARD_ROWS * GUARD_ROWS;
+}
+
 struct guard_reference {
     _Atomic uint32_t refs;
     unsigned methods; /* of enum guard_method, a bit each */
     size_t features, rows;
     struct guard_grid grid;
     float *median, *inverse_spread, *mean, *inverse_sigma; /* [features] */
-    float *whiten; /* [features][features]: the inverse of the covariance's root, lower triangle; NULL: the diagonal alone */
+    float *
+        whiten; /* [features][guard__stride(features)]: the inverse of the covariance's root, a lower triangle, by columns; NULL: the diagonal
+                      alone */
     double variation, variation_spread;
     double threshold[GUARD_METHODS];
 };

@@ -167,6 +167,8 @@ static bool glob(struct str g, struct str s)
 bool edge_pattern_match(struct str pattern, struct str name)
 {
     struct str part;
+    if (pattern.n == 1 && pattern.p[0] == '*')
+        return true;
     while (str_cut(&pattern, ',', &part))
         if (glob(part, name))
             return true;

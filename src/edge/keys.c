@@ -113,9 +113,13 @@ static void hash_key(const uint8_t salt[16], struct str key, uint8_t out[32])
 /* Takes the same time wherever the two differ. */
 static bool same_hash(const uint8_t a[32], const uint8_t b[32])
 {
-    volatile uint8_t diff = 0;
-    for (size_t i = 0; i < 32; i++)
-        diff |= a[i] ^ b[i];
+    volatile uint64_t diff = 0; /* each word is folded in, whatever the ones before it came to */
+    for (size_t i = 0; i < 32; i += 8) {
+        uint64_t x, y;
+        memcpy(&x, a + i, 8);
+        memcpy(&y, b + i, 8);
+        diff |= x ^ y;
+    }
     return diff == 0;
 }
 

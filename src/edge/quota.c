@@ -82,10 +82,28 @@ struct reservation {
     uint32_t meters[QUOTA_LEVELS_MAX];
 };
 
+/* What a policy limits, found once: a request's loops run over these and not over all units. */
+struct term {
+    enum quota_unit unit;
+    enum resource resource;
+    uint64_t period_ns, limit; /* period: 0: no rate */
+    wide capacity;             /* of a rate's bucket */
+    double whole;              /* all of it, in units */
+    bool budget;
+};
+
+struct plan {
+    struct term terms[QUOTA_UNITS];
+    uint32_t n;
+    uint32_t last; /* the meter that was found last: requests of one caller often follow each other */
+};
+
 struct quota {
     const struct quota_policy *policies;
     size_t n_policies;
+    struct plan *plans; /* [n_policies] */
     uint64_t expiry_ns, seed, next_serial;
+    uint64_t calendar_s, day, month; /* `day` and `month` are those of this second */
     bool dirty, owes;
     struct meter *meters;
     uint32_t n_meters, n_chains, debt_at;
@@ -118,6 +136,33 @@ bool quota_unit_counts_tokens(enum quota_unit u)
 
 /* --- life --- */
 
+static uint64_t burst_of(const struct quota_policy *p, enum quota_unit u)
+{
+    return p->burst[u] ? p->burst[u] : p->limit[u];
+}
+
+static wide capacity(const struct quota_policy *p, enum quota_unit u)
+{
+    return (wide)burst_of(p, u) * units[u].period_ns;
+}
+
+static void make_plan(const struct quota_policy *p, struct plan *plan)
+{
+    plan->last = NONE;
+    for (int k = 0; k < QUOTA_UNITS; k++) {
+        enum quota_unit u = (enum quota_unit)k;
+        if (!p->limit[u])
+            continue;
+        plan->terms[plan->n++] = (struct term){.unit = u,
+                                               .resource = units[u].resource,
+                                               .period_ns = units[u].period_ns,
+                                               .limit = p->limit[u],
+                                               .capacity = capacity(p, u),
+                                               .whole = (double)(units[u].period_ns ? burst_of(p, u) : p->limit[u]),
+                                               .budget = quota_unit_is_budget(u)};
+    }
+}
+
 struct quota *quota_create(const struct quota_options *o)
 {
     struct quota *q = calloc(1, sizeof *q);
@@ -127,6 +172,7 @@ struct quota *quota_create(const struct quota_options *o)
     q->n_policies = o->n_policies;
     q->seed = o->seed;
     q->expiry_ns = o->expiry_ns ? o->expiry_ns : HOUR_NS;
+    q->calendar_s = UINT64_MAX;
     q->n_meters = o->meters ? o->meters : METERS;
     q->n_reservations = o->reservations ? o->reservations : RESERVATIONS;
     for (q->n_chains = 16; q->n_chains < q->n_meters; q->n_chains *= 2)
@@ -134,10 +180,13 @@ struct quota *quota_create(const struct quota_options *o)
     q->meters = calloc(q->n_meters, sizeof *q->meters);
     q->chains = malloc(q->n_chains * sizeof *q->chains);
     q->reservations = calloc(q->n_reservations, sizeof *q->reservations);
-    if (!q->meters || !q->chains || !q->reservations) {
+    q->plans = calloc(MAX_OF(q->n_policies, (size_t)1), sizeof *q->plans);
+    if (!q->meters || !q->chains || !q->reservations || !q->plans) {
         quota_destroy(q);
         return NULL;
     }
+    for (size_t i = 0; i < q->n_policies; i++)
+        make_plan(&q->policies[i], &q->plans[i]);
     memset(q->chains, 0xff, q->n_chains * sizeof *q->chains);
     list_init(&q->used_order);
     list_init(&q->free_meters);
@@ -157,6 +206,7 @@ void quota_destroy(struct quota *q)
     free(q->meters);
     free(q->chains);
     free(q->reservations);
+    free(q->plans);
     free(q);
 }
 
@@ -186,6 +236,17 @@ static uint64_t window_of(enum quota_unit u, uint64_t now_s)
     return units[u].day ? day_of(now_s) : month_of(now_s);
 }
 
+/* The same for a request, whose clock is asked again and again within a second. */
+static uint64_t window_now(struct quota *q, enum quota_unit u, uint64_t now_s)
+{
+    if (q->calendar_s != now_s) {
+        q->calendar_s = now_s;
+        q->day = day_of(now_s);
+        q->month = month_of(now_s);
+    }
+    return units[u].day ? q->day : q->month;
+}
+
 static uint64_t window_left_ns(enum quota_unit u, uint64_t now_s)
 {
     uint64_t end = units[u].day ? (day_of(now_s) + 1) * DAY_S : month_begin_s(month_of(now_s) + 1);
@@ -193,16 +254,6 @@ static uint64_t window_left_ns(enum quota_unit u, uint64_t now_s)
 }
 
 /* --- gauges --- */
-
-static uint64_t burst_of(const struct quota_policy *p, enum quota_unit u)
-{
-    return p->burst[u] ? p->burst[u] : p->limit[u];
-}
-
-static wide capacity(const struct quota_policy *p, enum quota_unit u)
-{
-    return (wide)burst_of(p, u) * units[u].period_ns;
-}
 
 /* A budget enters `window`. Forward it begins anew. A wall clock that was ahead and is set back gives nothing away: what was used under the wrong
  * date stays used, and the day that was thought over has its count again. */
@@ -222,15 +273,15 @@ static void turn(struct gauge *g, uint64_t window)
 }
 
 /* Bring a gauge up to now. */
-static void refresh(const struct quota_policy *p, enum quota_unit u, struct gauge *g, uint64_t now_ns, uint64_t now_s)
+static void refresh(struct quota *q, const struct term *t, struct gauge *g, uint64_t now_ns, uint64_t now_s)
 {
-    if (units[u].period_ns && now_ns > g->at_ns) {
-        wide level = g->level + (wide)(now_ns - g->at_ns) * p->limit[u], most = capacity(p, u);
-        g->level = MIN_OF(level, most);
+    if (t->period_ns && now_ns > g->at_ns) {
+        wide level = g->level + (wide)(now_ns - g->at_ns) * t->limit;
+        g->level = MIN_OF(level, t->capacity);
         g->at_ns = now_ns;
     }
-    if (quota_unit_is_budget(u))
-        turn(g, window_of(u, now_s));
+    if (t->budget)
+        turn(g, window_now(q, t->unit, now_s));
 }
 
 static uint64_t to_u64(wide v)
@@ -256,12 +307,10 @@ static void describe(const struct quota_policy *p, enum quota_unit u, const stru
         v->reset_ns = window_left_ns(u, now_s);
 }
 
-/* Is there room for `cost`? `v` is filled when there isn't. */
-static bool has_room(const struct quota_policy *p, enum quota_unit u, const struct gauge *g, uint64_t cost, uint64_t now_s,
-                     struct quota_verdict *v)
+/* There is no room for `cost`: why, and until when. */
+static void describe_refusal(const struct quota_policy *p, enum quota_unit u, const struct gauge *g, uint64_t cost,
+                             uint64_t now_s, struct quota_verdict *v)
 {
-    if (cost <= left_of(p, u, g))
-        return true;
     describe(p, u, g, cost, now_s, v);
     if (units[u].period_ns) {
         wide need = (wide)cost * units[u].period_ns;
@@ -270,18 +319,26 @@ static bool has_room(const struct quota_policy *p, enum quota_unit u, const stru
     } else if (cost <= p->limit[u]) {
         v->wait_ns = quota_unit_is_budget(u) ? window_left_ns(u, now_s) : SECOND_NS;
     }
-    return false;
 }
 
-static void charge(enum quota_unit u, struct gauge *g, uint64_t cost)
+/* The part that is left once `cost` is taken, in whole units as quota_script.lua has it; negative: there is no room for it. */
+static double share_left(const struct term *t, const struct gauge *g, uint64_t cost)
 {
-    if (units[u].period_ns) {
-        wide need = (wide)cost * units[u].period_ns;
+    uint64_t left = g->used < t->limit ? t->limit - g->used : 0;
+    if (t->period_ns) /* seldom longer than 64 bits, and then divided many times as fast */
+        left = g->level > UINT64_MAX ? to_u64(g->level / t->period_ns) : (uint64_t)g->level / t->period_ns;
+    return cost > left ? -1 : (double)(left - cost) / t->whole;
+}
+
+static void charge(const struct term *t, struct gauge *g, uint64_t cost)
+{
+    if (t->period_ns) {
+        wide need = (wide)cost * t->period_ns;
         g->level -= MIN_OF(need, g->level);
         return;
     }
     g->used += cost;
-    if (quota_unit_is_budget(u))
+    if (t->budget)
         g->reserved += cost;
 }
 
@@ -294,15 +351,14 @@ static uint32_t *chain_of(struct quota *q, uint64_t hash)
 
 static bool is_at_rest(struct quota *q, struct meter *m, uint64_t now_ns, uint64_t now_s)
 {
-    const struct quota_policy *p = &q->policies[m->policy];
+    const struct plan *plan = &q->plans[m->policy];
     if (m->pins)
         return false;
-    for (int u = 0; u < QUOTA_UNITS; u++) {
-        struct gauge *g = &m->gauges[u];
-        if (!p->limit[u])
-            continue;
-        refresh(p, (enum quota_unit)u, g, now_ns, now_s);
-        if (units[u].period_ns ? g->level < capacity(p, (enum quota_unit)u) : g->used > 0)
+    for (uint32_t k = 0; k < plan->n; k++) {
+        const struct term *t = &plan->terms[k];
+        struct gauge *g = &m->gauges[t->unit];
+        refresh(q, t, g, now_ns, now_s);
+        if (t->period_ns ? g->level < t->capacity : g->used > 0)
             return false;
     }
     return true;
@@ -336,22 +392,35 @@ static struct meter *take_meter(struct quota *q, uint64_t now_ns, uint64_t now_s
     return NULL;
 }
 
+static bool is_meter_of(const struct meter *m, uint32_t policy, struct str subject)
+{
+    return m->policy == policy && str_eq((struct str){m->subject, m->subject_n}, subject);
+}
+
 /* The meter of a policy and subject, made when there is none; NULL: no room for another. */
 static struct meter *find_meter(struct quota *q, uint32_t policy, struct str subject, uint64_t now_ns, uint64_t now_s)
 {
     const struct quota_policy *p = &q->policies[policy];
+    struct meter *m = q->plans[policy].last == NONE ? NULL : &q->meters[q->plans[policy].last];
+    if (m && is_meter_of(m, policy, subject)) { /* it may have been given away since */
+        list_remove(&m->order);
+        list_push_back(&q->used_order, &m->order);
+        return m;
+    }
     uint64_t hash = hash_bytes(subject.p, subject.n, q->seed ^ policy);
     for (uint32_t i = *chain_of(q, hash); i != NONE; i = q->meters[i].next) {
-        struct meter *m = &q->meters[i];
-        if (m->hash == hash && m->policy == policy && str_eq((struct str){m->subject, m->subject_n}, subject)) {
+        m = &q->meters[i];
+        if (m->hash == hash && is_meter_of(m, policy, subject)) {
             list_remove(&m->order);
             list_push_back(&q->used_order, &m->order);
+            q->plans[policy].last = i;
             return m;
         }
     }
-    struct meter *m = take_meter(q, now_ns, now_s);
+    m = take_meter(q, now_ns, now_s);
     if (!m)
         return NULL;
+    q->plans[policy].last = (uint32_t)(m - q->meters);
     m->hash = hash;
     m->policy = policy;
     m->pins = 0;
@@ -410,27 +479,32 @@ static bool all_have_room(struct quota *q, const uint32_t *meters, uint32_t n, c
                           bool elsewhere, uint64_t now_ns, uint64_t now_s, struct quota_verdict *v)
 {
     double least = 2;
+    const struct meter *scarce = NULL;
+    enum quota_unit unit = QUOTA_UNITS;
     for (uint32_t i = 0; i < n; i++) {
         struct meter *m = &q->meters[meters[i]];
-        const struct quota_policy *p = &q->policies[m->policy];
-        for (int k = 0; k < QUOTA_UNITS; k++) {
-            enum quota_unit u = (enum quota_unit)k;
-            uint64_t c = cost[units[u].resource];
-            if (!p->limit[u] || (!first && units[u].resource == REQUESTS))
+        const struct plan *plan = &q->plans[m->policy];
+        bool judged = !elsewhere || !q->policies[m->policy].shared;
+        for (const struct term *t = plan->terms; t < plan->terms + plan->n; t++) {
+            struct gauge *g = &m->gauges[t->unit];
+            if (!first && t->resource == REQUESTS)
                 continue;
-            refresh(p, u, &m->gauges[u], now_ns, now_s);
-            if (elsewhere && p->shared)
-                continue;
-            if (!has_room(p, u, &m->gauges[u], c, now_s, v))
+            refresh(q, t, g, now_ns, now_s);
+            double share = judged ? share_left(t, g, cost[t->resource]) : 3;
+            if (share < 0) {
+                describe_refusal(&q->policies[m->policy], t->unit, g, cost[t->resource], now_s, v);
                 return false;
-            uint64_t left = left_of(p, u, &m->gauges[u]) - c;
-            double share = (double)left / (double)MAX_OF(units[u].period_ns ? burst_of(p, u) : p->limit[u], (uint64_t)1);
+            }
             if (share < least) {
                 least = share;
-                describe(p, u, &m->gauges[u], c, now_s, v);
-                v->remaining = left;
+                scarce = m;
+                unit = t->unit;
             }
         }
+    }
+    if (scarce) {
+        describe(&q->policies[scarce->policy], unit, &scarce->gauges[unit], cost[units[unit].resource], now_s, v);
+        v->remaining -= v->cost;
     }
     return true;
 }
@@ -439,13 +513,12 @@ static void charge_all(struct quota *q, const uint32_t *meters, uint32_t n, cons
 {
     for (uint32_t i = 0; i < n; i++) {
         struct meter *m = &q->meters[meters[i]];
-        const struct quota_policy *p = &q->policies[m->policy];
-        for (int u = 0; u < QUOTA_UNITS; u++) {
-            uint64_t c = cost[units[u].resource];
-            if (!p->limit[u] || !c || (!first && units[u].resource == REQUESTS))
+        const struct plan *plan = &q->plans[m->policy];
+        for (const struct term *t = plan->terms; t < plan->terms + plan->n; t++) {
+            if (!cost[t->resource] || (!first && t->resource == REQUESTS))
                 continue;
-            charge((enum quota_unit)u, &m->gauges[u], c);
-            q->dirty |= quota_unit_is_budget((enum quota_unit)u);
+            charge(t, &m->gauges[t->unit], cost[t->resource]);
+            q->dirty |= t->budget;
         }
     }
 }
@@ -505,8 +578,8 @@ int quota_reserve(struct quota *q, const struct quota_ask *a, uint64_t *id, stru
     r->produced = 0;
     r->elsewhere = a->elsewhere;
     r->owes = false;
-    r->day = day_of(a->now_s);
-    r->month = month_of(a->now_s);
+    r->day = window_now(q, QUOTA_REQUESTS_PER_DAY, a->now_s);
+    r->month = window_now(q, QUOTA_REQUESTS_PER_MONTH, a->now_s);
     memcpy(r->cost, cost, sizeof cost);
     memcpy(r->meters, meters, n * sizeof *meters);
     r->n = n;
@@ -545,29 +618,29 @@ void quota_note(struct quota *q, uint64_t id, uint64_t tokens)
 
 /* --- settling --- */
 
-/* `back` goes back of `reserved` units; negative: so much more was taken. */
-static void give_back(struct quota *q, const struct reservation *r, struct meter *m, enum quota_unit u, uint64_t really,
-                      uint64_t now_ns, uint64_t now_s)
+/* What was reserved above `really` goes back; what was taken above it is charged. */
+static void give_back(struct quota *q, const struct reservation *r, bool shared, const struct term *t, struct gauge *g,
+                      uint64_t really, uint64_t now_ns, uint64_t now_s)
 {
-    const struct quota_policy *p = &q->policies[m->policy];
-    struct gauge *g = &m->gauges[u];
-    uint64_t reserved = r->cost[units[u].resource];
-    refresh(p, u, g, now_ns, now_s);
-    if (units[u].period_ns) {
-        wide level = g->level + (wide)(reserved > really ? reserved - really : 0) * units[u].period_ns, most = capacity(p, u);
-        g->level = MIN_OF(level, most);
+    uint64_t reserved = r->cost[t->resource];
+    if (t->period_ns && really == reserved)
+        return; /* it is brought up to now when somebody asks */
+    refresh(q, t, g, now_ns, now_s);
+    if (t->period_ns) {
+        wide level = g->level + (wide)(reserved > really ? reserved - really : 0) * t->period_ns;
+        g->level = MIN_OF(level, t->capacity);
         if (really > reserved)
-            charge(u, g, really - reserved);
+            charge(t, g, really - reserved);
         return;
     }
-    if (quota_unit_is_budget(u)) {
-        if (g->window > (units[u].day ? r->day : r->month))
+    if (t->budget) {
+        if (g->window > (units[t->unit].day ? r->day : r->month))
             return; /* it was charged to a period that is over */
         g->reserved -= MIN_OF(reserved, g->reserved);
         g->used -= MIN_OF(reserved, g->used);
         g->used += really;
         q->dirty = true;
-        if (r->owes && p->shared && really) {
+        if (r->owes && shared && really) {
             g->owed += really;
             q->owes = true;
         }
@@ -581,9 +654,9 @@ static void close_reservation(struct quota *q, struct reservation *r, const uint
 {
     for (uint32_t i = 0; i < r->n; i++) {
         struct meter *m = &q->meters[r->meters[i]];
-        for (int u = 0; u < QUOTA_UNITS; u++)
-            if (q->policies[m->policy].limit[u])
-                give_back(q, r, m, (enum quota_unit)u, really[units[u].resource], now_ns, now_s);
+        const struct plan *plan = &q->plans[m->policy];
+        for (const struct term *t = plan->terms; t < plan->terms + plan->n; t++)
+            give_back(q, r, q->policies[m->policy].shared, t, &m->gauges[t->unit], really[t->resource], now_ns, now_s);
     }
     unpin(q, r->meters, r->n);
     r->id = 0;

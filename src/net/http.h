@@ -82,6 +82,9 @@ struct http_request {
     /* Added to the reply, whatever it turns out to be; they live as long as the request. */
     const struct http_header *reply_headers;
     size_t n_reply_headers;
+    /* Likewise, after those: of constants, numbers and labels that were checked when they were read, with names in lower case. Written unchecked. */
+    const struct http_header *own_headers;
+    size_t n_own_headers;
     struct str log_model, log_version; /* for the access log; borrowed until on_complete */
 
     /* Set in on_headers only: the body comes in pieces (see the top). `piece` is borrowed for the call, has no owner and may be empty

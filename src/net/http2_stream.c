@@ -297,8 +297,9 @@ bool http2__head(struct req *q, int status, const char *content_type, const stru
                  int64_t length, bool body)
 {
     struct http_worker *w = q->w;
-    struct http_header *all =
-        fault_point("http2_reply") ? NULL : arena_array(&q->arena, n + q->pub.n_reply_headers + 4, sizeof *all);
+    struct http_header *all = fault_point("http2_reply")
+                                  ? NULL
+                                  : arena_array(&q->arena, n + q->pub.n_reply_headers + q->pub.n_own_headers + 4, sizeof *all);
     size_t at = 0;
     char *date = arena_strdup(&q->arena, (struct str){http__date(w), 29});
     q->pub.reply_status = status;
@@ -321,6 +322,9 @@ bool http2__head(struct req *q, int status, const char *content_type, const stru
     if (q->pub.n_reply_headers)
         memcpy(all + at, q->pub.reply_headers, q->pub.n_reply_headers * sizeof *all);
     at += q->pub.n_reply_headers;
+    if (q->pub.n_own_headers)
+        memcpy(all + at, q->pub.own_headers, q->pub.n_own_headers * sizeof *all);
+    at += q->pub.n_own_headers;
     q->h2->begun = true;
     q->h2->moved_ns = loop_now_ns(w->loop);
     return http2_respond(http2__session(q->conn), &q->h2->wire, status, all, at, body) == 0;

@@ -154,6 +154,8 @@ static bool queue_head(struct req *q, int status, const char *content_type, cons
         WARN_ON(!http1_write_header(b, headers[i].name, headers[i].value));
     for (size_t i = 0; i < q->pub.n_reply_headers; i++)
         WARN_ON(!http1_write_header(b, q->pub.reply_headers[i].name, q->pub.reply_headers[i].value));
+    for (size_t i = 0; i < q->pub.n_own_headers; i++)
+        http1_put_header(b, q->pub.own_headers[i].name, q->pub.own_headers[i].value);
     buf_append(b, "\r\n", 2);
     char *copy = b->failed || fault_point("http_reply") ? NULL : arena_alloc(&q->arena, b->n);
     if (!copy)

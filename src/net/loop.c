@@ -27,9 +27,12 @@
 #include "os/file.h"
 #include "os/poll.h"
 
+#define NS_PER_S 1000000000ull
+#define WALL_NS  100000000ull /* the wall clock may be that late */
+
 struct loop {
     int poll_fd, wake_fd;
-    uint64_t now_ns;
+    uint64_t now_ns, wall_s, wall_until_ns;
     struct heap timers;
     struct loop_task *deferred, **deferred_tail;
     struct {
@@ -205,6 +208,16 @@ uint64_t loop_update_now(struct loop *l)
 {
     l->now_ns = os_monotonic_ns();
     return l->now_ns;
+}
+
+uint64_t loop_wall_s(struct loop *l)
+{
+    if (l->now_ns >= l->wall_until_ns) {
+        uint64_t wall = os_wall_ns();
+        l->wall_s = wall / NS_PER_S;
+        l->wall_until_ns = l->now_ns + MIN_OF(NS_PER_S - wall % NS_PER_S, WALL_NS);
+    }
+    return l->wall_s;
 }
 
 static uint32_t to_poll(uint32_t interest)

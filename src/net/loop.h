@@ -56,6 +56,10 @@ uint64_t loop_now_ns(const struct loop *l);
 /* Read the clock again now (after long work). */
 uint64_t loop_update_now(struct loop *l);
 
+/* Wall clock in seconds since 1970, as of the iteration. Read from the system ten times a second: when somebody sets it, that is seen a tenth
+ * of a second later. Loop's thread. */
+uint64_t loop_wall_s(struct loop *l);
+
 /* Watch w->fd; `interest`: LOOP_READ, LOOP_WRITE, LOOP_NO_RDHUP or 0. `w` must stay valid until removed. STATUS_IO and others
  * of the system. */
 int loop_fd_add(struct loop *l, struct loop_fd *w, uint32_t interest, struct error *err) MUST_CHECK;

@@ -107,6 +107,8 @@ void http1_write_request_line(struct buf *out, struct str method, struct str tar
 /* "Name: value\r\n". False, and nothing written, when the name is no token or the value holds a control character other than a
  * tab: what a client sent must not be able to end a header. */
 bool http1_write_header(struct buf *out, struct str name, struct str value);
+/* The same, unchecked: for names and values that nobody outside has a say in. */
+void http1_put_header(struct buf *out, struct str name, struct str value);
 /* "Name: 123\r\n" for a constant, valid name. */
 void http1_write_header_u64(struct buf *out, const char *name, uint64_t value);
 

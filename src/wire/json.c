@@ -45,6 +45,22 @@ uint32_t json_scan_depth(struct str text, uint32_t stop_at)
     return deepest;
 }
 
+bool json_opens_at_most(struct str text, uint32_t n)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    size_t i = 0, found = 0;
+    for (; i + 8 <= text.n && found <= n; i += 8) {
+        uint64_t x;
+        memcpy(&x, text.p + i, 8);
+        x = (x | ones * 0x20) ^ ones * '{';                              /* 0 in each byte that is '[' or '{' */
+        x = ~(((x & ones * 0x7f) + ones * 0x7f) | x | ones * 0x7f) >> 7; /* 1 there, 0 elsewhere */
+        found += (size_t)(x * ones >> 56);
+    }
+    for (; i < text.n; i++)
+        found += text.p[i] == '[' || text.p[i] == '{';
+    return found <= n;
+}
+
 int json_parse(struct json *j, struct str text, const struct json_limits *limits, struct error *err)
 {
     *j = (struct json){0};

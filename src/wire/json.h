@@ -41,6 +41,8 @@ void json_release(struct json *j); /* a zeroed struct is accepted */
 /* Depth of nesting in `text` without parsing it, stopping at `stop_at`. For codecs that parse by themselves.
  */
 uint32_t json_scan_depth(struct str text, uint32_t stop_at);
+/* Are there at most `n` brackets that open, those within strings counted, too? Then nothing is nested deeper; told some times as fast. */
+bool json_opens_at_most(struct str text, uint32_t n);
 
 enum json_need { JSON_OPTIONAL, JSON_REQUIRED };
 

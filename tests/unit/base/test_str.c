@@ -22,6 +22,19 @@ static void compares(void **state)
     assert_false(str_ieq(STR("@"), STR("`"))); /* differ by 0x20 but are no letters */
     assert_false(str_ieq(STR("["), STR("{")));
     assert_true(str_ieqz(STR("GZIP"), "gzip"));
+    for (size_t n = 1; n < 20; n++) /* each pair of bytes at each place of each length: eight are compared at a time */
+        for (size_t at = 0; at < n; at++)
+            for (int x = 0; x < 256; x++)
+                for (size_t k = 0; k < 4; k++) {
+                    int y = x ^ (const int[]) { 0, 0x20, 0x80, 1 }[k];
+                    char a[20], b[20];
+                    memset(a, 'q', sizeof a);
+                    memset(b, 'Q', sizeof b);
+                    a[at] = (char)x;
+                    b[at] = (char)y;
+                    bool letter = (x | 0x20) >= 'a' && (x | 0x20) <= 'z' && x < 128;
+                    assert_int_equal(str_ieq((struct str){a, n}, (struct str){b, n}), x == y || (letter && (x ^ 0x20) == y));
+                }
     assert_true(str_starts(STR("abc"), STR("ab")) && str_starts(STR("abc"), none) && !str_starts(STR("a"), STR("ab")));
     assert_true(str_ends(STR("abc"), STR("bc")) && str_ends(STR("abc"), none) && !str_ends(STR("c"), STR("bc")));
 }

@@ -467,6 +467,32 @@ static void test_bad_files(void **state)
     }
 }
 
+/* A caller's meter is found again without a search, unless it was given to another caller meanwhile. */
+static void test_meters_change_hands(void **state)
+{
+    struct rig r;
+    open_rig(&r,
+             "policies: [{name: a, per: key, requests_per_second: 2}, {name: b, per: [key, model], requests_per_second: 5}]", 2,
+             0);
+    for (int round = 0; round < 3; round++) {
+        assert_true(take(&r, "x", "m", 0, 0));
+        assert_true(take(&r, "x", "m", 0, 0));
+        assert_false(take(&r, "x", "m", 0, 0));
+        quota_expire(r.q, r.now_ns + 2 * 3600 * S, r.now_s);
+        assert_false(take(&r, "y", "m", 0, 0)); /* there are two meters, and they are not at rest */
+        assert_true(r.v.full);
+        tick(&r, 2 * S);
+        assert_true(take(&r, "y", "m", 0, 0)); /* x's meters are y's now: with what y has, not with what x left */
+        assert_true(take(&r, "y", "m", 0, 0));
+        assert_false(take(&r, "y", "m", 0, 0));
+        assert_string_equal(r.v.policy, "a");
+        quota_expire(r.q, r.now_ns + 2 * 3600 * S, r.now_s);
+        tick(&r, 2 * S);
+    }
+    close_rig(&r);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -483,6 +509,7 @@ int main(void)
         cmocka_unit_test(test_months),
         cmocka_unit_test(test_pools),
         cmocka_unit_test(test_many),
+        cmocka_unit_test(test_meters_change_hands),
         cmocka_unit_test(test_bad_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -471,6 +471,12 @@ static void test_helpers(void **state)
     assert_false(http1_list_has(STR("gzipx, a b"), "gzip"));
     assert_false(http1_list_has(STR(""), "gzip"));
     assert_true(http1_is_token(STR("x-A_1!#$%&'*+.^`|~")));
+    for (int c = 0; c < 256; c++) { /* RFC 9110, 5.6.2 */
+        char x = (char)c;
+        bool digit = c >= '0' && c <= '9', letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+        bool mark = c && strchr("!#$%&'*+-.^_`|~", c);
+        assert_int_equal(http1_is_token((struct str){&x, 1}), digit || letter || mark);
+    }
     assert_false(http1_is_token(STR("")) || http1_is_token(STR("a b")) || http1_is_token((struct str){"a\0", 2}));
 }
 
@@ -490,6 +496,16 @@ static void test_writing(void **state)
     assert_false(http1_write_header(&b, STR("X"), (struct str){"a\0b", 3}));
     assert_false(http1_write_header(&b, STR("X:"), STR("a")));
     assert_int_equal(b.n, 0);
+    for (int c = 0; c < 256; c++) /* each byte at each place: values are looked at eight bytes at a time */
+        for (size_t at = 0; at < 19; at++) {
+            char value[19];
+            memset(value, 'v', sizeof value);
+            value[at] = (char)c;
+            value[(at + 5) % 19] = '\t';
+            assert_int_equal(http1_write_header(&b, STR("X"), (struct str){value, sizeof value}),
+                             c == '\t' || (c >= 0x20 && c != 0x7f));
+        }
+    buf_clear(&b);
     http1_write_request_line(&b, STR("POST"), STR("/v2"));
     assert_string_equal(buf_z(&b), "POST /v2 HTTP/1.1\r\n");
     buf_release(&b);

@@ -82,6 +82,21 @@ static void test_depth(void **state)
     assert_int_equal(json_scan_depth(STR("\"abc"), 9), 0);
     assert_int_equal(json_scan_depth(STR("\""), 9), 0);
     assert_int_equal(json_scan_depth(STR(""), 9), 0);
+    for (size_t n = 0; n < 40; n++) { /* every byte, and brackets at every place */
+        char text[40];
+        for (size_t i = 0; i < sizeof text; i++)
+            text[i] = (char)(i < n ? "[{"[i % 2] : "]}zZ;k\x7b\xfb"[i % 7]);
+        size_t opens = 0;
+        for (size_t i = 0; i < sizeof text; i++)
+            opens += text[i] == '[' || text[i] == '{';
+        assert_true(json_opens_at_most((struct str){text, sizeof text}, (uint32_t)opens));
+        assert_false(opens && json_opens_at_most((struct str){text, sizeof text}, (uint32_t)opens - 1));
+    }
+    for (int c = 0; c < 256; c++) {
+        char text[9] = "aaaaaaaa";
+        text[3] = (char)c;
+        assert_int_equal(json_opens_at_most((struct str){text, 8}, 0), c != '[' && c != '{');
+    }
 }
 
 static void test_size(void **state)

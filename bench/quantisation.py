@@ -4,7 +4,9 @@
                                  [--speed-only]
 
 The model's weights are written out in F32 with rows of a multiple of 256, which K-quants need and this model's 576 is not: each width is filled up with
-zeros, heads too, and the norms' weights and epsilon are rescaled, so that the function stays the same (the script checks it). `inferd quantize` makes each type of that file.
+zeros, heads too, and the norms' weights and epsilon are rescaled, so that the function stays the same (the script checks it). Where the file's weights are quantised
+already, each is moved to a random place within the step that it was rounded to; else they would lie on 16 levels, and a type would be judged by how its own levels
+meet those. `inferd quantize` makes each type of that F32 file.
   size         bits a weight, of matrices
   KL           mean divergence from the F32 file's distribution (our float path), positions of a fixed text under teacher forcing
   perplexity   of that text, ours and llama.cpp's on the same file, and their ratio (budget: within 0.5 %)
@@ -19,6 +21,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import zlib
 
 import numpy as np
 
@@ -38,11 +41,29 @@ def up(n, to=256):
     return -(-n // to) * to
 
 
+def spread(f, name):
+    """The tensor, its quantised weights anywhere within their steps; the same at each call."""
+    w, (_, kind, at) = f.tensor(name), f.tensors[name]
+    if kind not in (2, 3, 8):  # Q4_0, Q4_1, Q8_0: a block of 32 begins with its step
+        return w
+    blocks = np.array(f.d[at:at + w.size // 32 * llm_float64.BLOCKS[kind][1]]).reshape(w.size // 32, -1)
+    step = blocks[:, :2].copy().view(np.float16).astype(np.float64)
+    noise = np.random.default_rng(zlib.crc32(name.encode())).random((len(step), 32)) - 0.5
+    return w + (step * noise).reshape(w.shape)
+
+
+class SpreadModel(llm_float64.Model):
+    def weight(self, name):
+        if name not in self.w:
+            self.w[name] = spread(self.f, name + ".weight")
+        return self.w[name]
+
+
 class Wide:
     """The model's tensors in F32, each width filled up with zeros to a multiple of 256."""
 
     def __init__(self, path):
-        m = self.m = llm_float64.Model(path)
+        m = self.m = SpreadModel(path)
         self.embd, self.ff = up(m.embd), up(m.f.tensors["blk.0.ffn_up.weight"][0][1])
         per = m.heads // m.kv_heads
         self.kv_heads = up(m.embd, 256) // m.dim // per
@@ -52,7 +73,7 @@ class Wide:
         self.grow = (m.embd / self.embd) ** 0.5  # a mean over more channels, some of them zero
 
     def tensor(self, name):
-        w = self.m.f.tensor(name)
+        w = spread(self.m.f, name)
         if w.ndim == 1:
             return np.pad(w, (0, self.embd - len(w))) * self.grow
         kind = name.split(".")[-2]
@@ -155,8 +176,8 @@ def speeds(files, rounds):
 def quality_head(fixed, wide, base):
     exact = llm_float64.log_softmax(wide.m.logits(fixed.windows[0]))
     off, _ = fixed.distance([exact], fixed.reference[:1])
-    print(f"{wide.weights / 1e6:.0f} M weights in rows of {wide.embd} and {wide.ff}; {sum(map(len, fixed.windows))} positions, perplexity {fixed.perplexity(fixed.reference):.3f} in F32; "
-          f"KL of the filled-up F32 file to the model in float64: {off:.0e}\n", flush=True)
+    print(f"{wide.weights / 1e6:.0f} M weights in rows of {wide.embd} and {wide.ff}; {sum(map(len, fixed.windows))} positions; "
+          f"perplexity {fixed.perplexity(fixed.reference):.3f} in F32; KL of the filled-up F32 file to the model in float64: {off:.0e}\n", flush=True)
     if off > 1e-6:
         sys.exit("the filled-up model is not the same function")
     for group in (32, 256):

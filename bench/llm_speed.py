@@ -31,6 +31,7 @@ PORT = 18710
 
 class Ours:
     """inferd with the model, over HTTP."""
+    temperature = 0
 
     def __init__(self, repository, threads, context, sequences, options=()):
         folder = repository / "m"
@@ -47,7 +48,7 @@ class Ours:
 
     def stream(self, prompt, n, times):
         """One streamed completion; the time of each event with text is appended to `times`."""
-        body = json.dumps({"model": "m", "prompt": prompt, "max_tokens": n, "temperature": 0, "stream": True, "ignore_eos": True,
+        body = json.dumps({"model": "m", "prompt": prompt, "max_tokens": n, "temperature": self.temperature, "stream": True, "ignore_eos": True,
                            "logprobs": 0}).encode()
         s = socket.create_connection(("127.0.0.1", PORT))
         s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "

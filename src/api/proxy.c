@@ -35,10 +35,13 @@ int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call
     if (local == 0 && is_about_us(call->match.id))
         return 0;
     enum gateway_where where =
-        gateway_match(a->o.gateway, r, call->match.model, call->is_grpc && api__proxy_grpc_knows_model(call), &target);
+        gateway_match(a->o.gateway, r, call->match.model,
+                      call->is_grpc ? api__proxy_grpc_knows_model(call) : gateway_asks_upgrade(r), &target);
     if (where == GATEWAY_LOCAL)
         return local;
     int rc = url_check_path(r->path, err); /* else a route for /a would let /a/../b through, to who resolves it */
+    if (rc == 0)
+        rc = gateway_offer_upgrade(&target, r, err);
     if (rc < 0) {
         gateway_forget(&target);
         return rc;

@@ -46,6 +46,7 @@ void cli_http_limits(const struct config *c, struct http_limits *out)
         .handshake_timeout_ns = c->tls.handshake_timeout,
         .max_connections_per_address = c->limits.max_connections_per_address,
         .max_handshakes_per_address = c->limits.max_handshakes_per_address,
+        .max_tunnels = c->limits.max_tunnels,
         .max_body_memory = c->limits.max_body_memory,
     };
 }

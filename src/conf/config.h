@@ -55,7 +55,7 @@ struct config {
     } grpc;
     struct {
         uint32_t max_connections, max_header_bytes, max_headers, max_url_bytes, max_inflate_ratio, max_pipeline, max_requests,
-            max_connections_per_address, max_handshakes_per_address;
+            max_connections_per_address, max_handshakes_per_address, max_tunnels;
         uint32_t http2_max_streams, http2_window_bytes, http2_table_bytes, http2_max_continuations, http2_glitches,
             http2_glitch_rate;
         uint64_t max_body_bytes, header_timeout, body_timeout, idle_timeout, write_timeout, min_body_rate, max_body_memory;

@@ -185,6 +185,8 @@ static void route(struct export_plan *p, const struct export_route *r)
     /* no time for the whole answer: it may be a stream for as long as it says something */
     buf_printf(out, "          route:\n            cluster: %s\n            timeout: 0s\n", r->pool->name);
     seconds(p, "            idle_timeout: ", r->o->idle_timeout, "\n");
+    if (r->o->websocket)
+        buf_append_z(out, "            upgrade_configs: [{upgrade_type: websocket}]\n");
     if (r->o->rewrite_model[0]) {
         buf_append_z(out, "            regex_rewrite: {pattern: {regex: \"^/v2/models/[^/?]+\"}, substitution: \"/v2/models/");
         buf_append_z(out, r->o->rewrite_model); /* a model's name: letters, digits, - _ . and : */

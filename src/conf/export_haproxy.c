@@ -304,6 +304,8 @@ static void backend(struct export_plan *p, size_t i, bool grpc)
     balance_of(p, o);
     buf_printf(out, "    timeout connect %llums\n    timeout server %llums\n    timeout queue %llums\n",
                export__ms(o->connect_timeout), export__ms(r->o->idle_timeout), export__ms(o->queue_timeout));
+    if (r->o->websocket)
+        buf_printf(out, "    timeout tunnel %llums\n", export__ms(r->o->idle_timeout));
     buf_append_z(out, "    http-reuse always\n    option allbackups\n");
     retries(p, r);
     /* a chunked body has no length to see: inferd's own limit holds for it */

@@ -152,7 +152,12 @@ static void route_map(struct export_plan *p)
     bool any = false;
     for (size_t i = 0; i < p->n_routes; i++)
         any |= condition(p, i);
-    buf_append_z(p->out, any ? "\nmap \"" : "map \"");
+    bool websocket = false;
+    for (size_t i = 0; i < p->n_routes; i++)
+        websocket |= p->routes[i].o->websocket;
+    if (websocket) /* anything else than an upgrade keeps its connection */
+        buf_append_z(p->out, "\nmap $http_upgrade $inferd_connection {\n  default upgrade;\n  \"\" \"\";\n}\n");
+    buf_append_z(p->out, any || websocket ? "\nmap \"" : "map \"");
     conditions_text(p, 0, true);
     buf_append_z(p->out, " $request_method $host $uri\" $inferd_route {\n");
     for (size_t i = 0; i < p->n_routes; i++)
@@ -250,7 +255,10 @@ static void locations(struct export_plan *p, size_t i)
     buf_printf(out, "\n  location @route%zu {\n    proxy_pass http%s://%s;\n", i, r->pool->o->tls.ca[0] ? "s" : "",
                r->pool->name);
     /* kept connections need both; answers are passed on as they come, events one by one */
-    buf_append_z(out, "    proxy_http_version 1.1;\n    proxy_set_header Connection \"\";\n    proxy_buffering off;\n");
+    buf_append_z(out, "    proxy_http_version 1.1;\n    proxy_buffering off;\n");
+    buf_append_z(out, r->o->websocket
+                          ? "    proxy_set_header Connection $inferd_connection;\n    proxy_set_header Upgrade $http_upgrade;\n"
+                          : "    proxy_set_header Connection \"\";\n");
     location_common(p, r, "proxy");
     buf_printf(out, "  }\n  location @route%zu_grpc {\n    grpc_pass grpc%s://%s_grpc;\n", i, r->pool->o->tls.ca[0] ? "s" : "",
                r->pool->name);

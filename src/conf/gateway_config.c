@@ -174,6 +174,7 @@ static const struct key route_keys[] = {
     {"idle_timeout",   KEY_TIME,   AT(gateway_route, idle_timeout),   "5m", MS, 24 * HOUR, NULL, NULL, "Between two pieces of an answer."},
     {"max_body",       KEY_BYTES,  AT(gateway_route, max_body),       "10MiB", 0, 16384 * MIB, NULL, NULL, "Of a request."},
     {"idempotent",     KEY_BOOL,   AT(gateway_route, idempotent),     "true", 0, 0, NULL, NULL, "May be sent again although a server may have begun. Inference has no side effects; say false where it has."},
+    {"websocket",      KEY_BOOL,   AT(gateway_route, websocket),      "false", 0, 0, NULL, NULL, "HTTP/1.1 requests may become WebSockets. Servers are asked in HTTP/1.1: the route's pools need protocol http1. idle_timeout is then the longest silence in both directions. What is said inside is not looked at."},
     {"set_headers",    KEY_WORDS,  AT(gateway_route, set_headers),    "", 0, 32, NULL, NULL, "\"name: value\", for the request that is sent on."},
     {"remove_headers", KEY_WORDS,  AT(gateway_route, remove_headers), "", 0, 32, NULL, NULL, "Names of headers not to send on."},
 };
@@ -605,6 +606,26 @@ static int check_fields(struct reader *r, size_t route, const struct gateway_rou
     return 0;
 }
 
+/* A WebSocket needs a server of HTTP/1.1, wherever its route may send it. */
+static int check_websocket(struct reader *r, const struct gateway_config *c, size_t i)
+{
+    const struct gateway_route *t = &c->routes[i];
+    const char *names[] = {t->upstream, t->fallback};
+    for (size_t k = 0; t->websocket && k < COUNT_OF(names); k++) {
+        const struct gateway_pool *p = find_pool(c, names[k]);
+        if (strcmp(names[k], "local") == 0)
+            return node_error(
+                r->err, r->where, 0, STATUS_INVALID,
+                "routes[%zu].websocket: nothing in this process speaks WebSocket; name a pool as upstream, not local", i);
+        if (p && strcmp(protocols[p->protocol], "http1") != 0)
+            return node_error(
+                r->err, r->where, 0, STATUS_INVALID,
+                "routes[%zu].websocket: pool '%s' has protocol %s; WebSockets need http1: give them a pool of their own", i,
+                p->name, protocols[p->protocol]);
+    }
+    return 0;
+}
+
 static int check_routes(struct reader *r, const struct gateway_config *c)
 {
     for (size_t i = 0; i < c->n_routes; i++) {
@@ -615,6 +636,8 @@ static int check_routes(struct reader *r, const struct gateway_config *c)
         if (missing)
             return node_error(r->err, r->where, 0, STATUS_INVALID, "routes[%zu] sends to '%s', which `upstreams` does not name",
                               i, missing);
+        if (check_websocket(r, c, i))
+            return STATUS_INVALID;
         if (t->path[0] && t->path[0] != '/')
             return node_error(r->err, r->where, 0, STATUS_INVALID, "routes[%zu].path: '%s' must begin with /", i, t->path);
         if (t->path_prefix[0] && t->path_prefix[0] != '/')

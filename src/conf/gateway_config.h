@@ -102,6 +102,7 @@ struct gateway_route {
     int priority; /* enum wait_class of route/waitlist.h, in its order */
     uint64_t timeout, try_timeout, idle_timeout, max_body;
     bool idempotent; /* may be sent again although it may have been started [true: inference has no side effects] */
+    bool websocket;  /* may become one */
     struct gateway_words set_headers, remove_headers; /* "name: value"; "name" */
 };
 

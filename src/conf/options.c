@@ -78,6 +78,7 @@ static const struct option limit_rows[] = {
     COUNT("limits.max_connections", limits.max_connections, "16384", 1, 1000000, "connections", LIVE, "Open connections over all threads; past it a new one gets 503 and is closed."),
     COUNT("limits.max_connections_per_address", limits.max_connections_per_address, "0", 0, 1000000, "connections", LIVE, "Open connections of one client address (IPv6: of a /64); past it a new one is closed. 0: no limit. Trusted proxies are not counted."),
     COUNT("limits.max_handshakes_per_address", limits.max_handshakes_per_address, "0", 0, 1000000, "handshakes/s", LIVE, "TLS connections that one client address may begin a second, and as many at once; past it they are closed. 0: no limit."),
+    COUNT("limits.max_tunnels", limits.max_tunnels, "4096", 0, 1000000, "connections", LIVE, "WebSockets at once (routes[].websocket), asked for or open; past it 503. 0: no limit."),
     BYTES32("limits.max_header_bytes", limits.max_header_bytes, "32KiB", 1 * KIB, 1 * MIB, LIVE, "All header lines of a request; past it 431."),
     COUNT("limits.max_headers", limits.max_headers, "100", 8, 1000, "headers", LIVE, "Header lines of a request; past it 431."),
     BYTES32("limits.max_url_bytes", limits.max_url_bytes, "8KiB", 256, 64 * KIB, LIVE, "Request target; past it 414."),

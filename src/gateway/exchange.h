@@ -1,6 +1,7 @@
 /* exchange.h: for the files of gateway/ only. One request at one server and its answer, whatever is spoken with it.
  *
  *     take -> (connect -> connected()) -> send -> head() -> (body() ...) -> done()          at any point: failed(), or drop by the owner
+ *                                                  \-> switched() -> body() ..., ended()    a request with `upgrade`, until it is dropped
  *
  * The owner embeds it (a forward, a check), says how its request looks, and hears of the answer; the connection behind it is one of this thread's
  * (peers.c): an HTTP/1.1 one is this exchange's alone until done(), an HTTP/2 one carries many. Loop-owned. After done(), failed() and drop
@@ -63,6 +64,8 @@ struct exchange_request {
     enum exchange_body body;
     uint64_t length; /* EXCHANGE_LENGTH */
     bool head;       /* HEAD: the answer has no body */
+    struct str
+        upgrade; /* the protocol to switch to; .n 0: none. HTTP/1.1 only, over a connection of its own (`fresh`), without a body */
 };
 
 struct exchange_events {
@@ -74,6 +77,10 @@ struct exchange_events {
     void (*failed)(struct exchange *x, const struct error *err);
     struct str (*pending)(struct exchange *x, bool *last);
     void (*taken)(struct exchange *x, size_t n);
+    /* (optional) 101: from here on body() brings bytes of the tunnel, pending() is asked for what goes up (its `last` ends our side), and ended()
+     * says that the server sends no more */
+    void (*switched)(struct exchange *x);
+    void (*ended)(struct exchange *x);
 };
 
 struct exchange_ops {

@@ -80,6 +80,24 @@ static void on_body(struct http_channel *ch, struct str part)
     x->events->body(x, part);
 }
 
+/* The answer's head, and that nothing else is HTTP. */
+static void on_switched(struct http_channel *ch)
+{
+    struct exchange *x = conn_of(ch)->x;
+    const struct http1_parser *p = &ch->parser;
+    x->heard = true;
+    x->status = p->status;
+    x->headers = p->headers;
+    x->n_headers = p->n_headers;
+    x->events->switched(x);
+}
+
+static void on_ended(struct http_channel *ch)
+{
+    struct exchange *x = conn_of(ch)->x;
+    x->events->ended(x);
+}
+
 static void on_done(struct http_channel *ch, int status)
 {
     struct conn *c = conn_of(ch);
@@ -129,6 +147,8 @@ void h1__attach(struct conn *c)
     c->channel.failed = on_failed;
     c->channel.body_next = on_body_next;
     c->channel.body_taken = on_body_taken;
+    c->channel.switched = on_switched;
+    c->channel.ended = on_ended;
 }
 
 /* ---- ops ---- */
@@ -152,6 +172,10 @@ static void write_head(struct buf *out, const struct exchange_request *r)
         http1_write_header_u64(out, "Content-Length", r->length);
     else if (r->body == EXCHANGE_STREAM)
         buf_append_z(out, "Transfer-Encoding: chunked\r\n");
+    if (r->upgrade.n) {
+        http1_write_header(out, STR("Connection"), STR("Upgrade"));
+        http1_write_header(out, STR("Upgrade"), r->upgrade);
+    }
     buf_append_z(out, "\r\n");
 }
 
@@ -161,6 +185,7 @@ static void h1_send(struct exchange *x, const struct exchange_request *r)
     struct error err;
     write_head(&c->head, r);
     c->channel.head_request = r->head;
+    c->channel.upgrade = r->upgrade.n;
     if (c->head.failed) {
         error_set(&err, STATUS_NOMEM, "out of memory for this request; try again later");
         detach(c);

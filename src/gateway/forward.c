@@ -88,6 +88,8 @@ void forward__end(struct forward *f, enum pick_outcome outcome)
     f->r->on_gone = NULL;
     loop_timer_stop(f->home->loop, &f->timer);
     hedge__drop(f);
+    if (f->tunnel && f->picked)
+        tunnel__count(f);
     end_try(f, outcome);
     uncount(f);
     if (f->posted)
@@ -117,7 +119,7 @@ static void fail(struct forward *f, int status, const char *text, enum pick_outc
 static void answer_nobody(struct loop_task *t)
 {
     struct forward *f = CONTAINER_OF(t, struct forward, task);
-    if (f->phase == FORWARD_STREAMING)
+    if (f->phase == FORWARD_STREAMING || f->phase == FORWARD_TUNNEL)
         http_stream_end(f->r);
     else
         http_reply_error(f->r, STATUS_CANCELLED, "the client went away", 0);
@@ -131,6 +133,8 @@ static void on_gone(struct http_request *r)
     loop_timer_stop(f->home->loop, &f->timer);
     leave_queue(f);
     hedge__drop(f);
+    if (f->tunnel)
+        tunnel__count(f);
     end_try(f, PICK_CANCELLED);
     if (f->posted)
         return; /* `woken` sees that the client is gone */
@@ -254,6 +258,9 @@ static void on_timer(struct loop_timer *t)
             answer__break(f, STATUS_DEADLINE, "the call's deadline passed");
         else
             answer__break(f, STATUS_UPSTREAM, "the server that answered this request fell silent");
+        return;
+    case FORWARD_TUNNEL:
+        tunnel__silent(f);
         return;
     case FORWARD_OVER:
         return;
@@ -481,6 +488,10 @@ static void on_head(struct exchange *x)
 static void on_body(struct exchange *x, struct str part)
 {
     struct forward *f = of(x);
+    if (f->phase == FORWARD_TUNNEL) {
+        tunnel__take(f, part);
+        return;
+    }
     if (f->phase == FORWARD_STREAMING)
         forward__arm(f, loop_now_ns(f->home->loop) + f->target.route->idle_timeout);
     answer__take(f, part);
@@ -493,6 +504,31 @@ static void on_done(struct exchange *x)
     forward__end(f, forward__outcome(status_of(f)));
 }
 
+/* The server has switched to another protocol, as it was asked to: if it has understood. */
+static void on_switched(struct exchange *x)
+{
+    struct forward *f = of(x);
+    bool accepted = tunnel__is_accepted(f);
+    report__head(f);
+    if (accepted && tunnel__begin(f)) {
+        uncount(f); /* what may last for days is no measure of how many retries are too many */
+        return;
+    }
+    if (accepted) {
+        fail(f, STATUS_NOMEM, "out of memory for this request; try again later", PICK_CANCELLED);
+        return;
+    }
+    f->last_status = STATUS_UPSTREAM;
+    error_set(&f->last, STATUS_UPSTREAM, "the server for this request answered the WebSocket's handshake wrongly");
+    if (!forward__retry(f, PICK_GATEWAY_FAILURE, "reset", loop_update_now(f->home->loop)))
+        fail(f, STATUS_UPSTREAM, f->last.text, PICK_GATEWAY_FAILURE);
+}
+
+static void on_ended(struct exchange *x)
+{
+    tunnel__ended(of(x));
+}
+
 static void on_failed(struct exchange *x, const struct error *err)
 {
     struct forward *f = of(x);
@@ -500,6 +536,10 @@ static void on_failed(struct exchange *x, const struct error *err)
     const char *why = f->phase == FORWARD_CONNECTING || x->unsent ? "connect" : "reset";
     if (f->phase == FORWARD_STREAMING) {
         answer__break(f, STATUS_UPSTREAM, "the server that answered this request broke off");
+        return;
+    }
+    if (f->phase == FORWARD_TUNNEL) {
+        tunnel__broke(f);
         return;
     }
     f->last_status = STATUS_UPSTREAM;
@@ -524,7 +564,9 @@ static void on_taken(struct exchange *x, size_t n)
 {
     struct forward *f = of(x);
     upload_taken(&f->up, f->r, n);
-    if (f->phase == FORWARD_SENT && f->up.streamed)
+    if (f->phase == FORWARD_TUNNEL)
+        tunnel__taken(f);
+    else if (f->phase == FORWARD_SENT && f->up.streamed)
         await(f);
 }
 
@@ -536,6 +578,8 @@ static const struct exchange_events events = {
     .failed = on_failed,
     .pending = on_pending,
     .taken = on_taken,
+    .switched = on_switched,
+    .ended = on_ended,
 };
 
 /* ---- the beginning ---- */
@@ -627,7 +671,9 @@ static struct forward *forward_new(struct gateway *g, struct http_request *r, st
                           .hints = *hints,
                           .task.run = woken,
                           .x.events = &events,
-                          .x.arena = r->arena};
+                          .x.arena = r->arena,
+                          .x.fresh = http_tunnel_offered(r),
+                          .upgrade = http_tunnel_offered(r)};
     f->p = gateway__pool_of(target->table, target->route->upstream);
     f->client_deadline_ns = f->deadline_ns = hints->grpc ? grpc_deadline_of(r) : deadline_of(r);
     if (!r->on_body)

@@ -56,6 +56,12 @@ enum gateway_where gateway_match(struct gateway *g, const struct http_request *r
 void gateway_forget(struct gateway_target *target);
 /* Does the chosen route or its pools use what the body says (the model's name to rewrite, a user to hash, a prompt to compare)? */
 bool gateway_asks_for_body(const struct gateway_target *target);
+/* Does it ask to become a WebSocket (HTTP/1.1, GET, no body)? What that is for on a route without `websocket` is up to who answers: it is an
+ * ordinary request there. */
+bool gateway_asks_upgrade(const struct http_request *r);
+/* From on_headers, for every request that a route sends away: one that asks to become a WebSocket where the route allows it may (http_tunnel_offer).
+ * INVALID: it doesn't ask properly; UNAVAILABLE. */
+int gateway_offer_upgrade(const struct gateway_target *target, struct http_request *r, struct error *err) MUST_CHECK;
 /* From on_headers, for a request whose body nobody here asks for: have it come in pieces (r->on_body) where that is worth it. gateway_forward then is
  * called at once, without the body. False: it is collected. */
 bool gateway_stream_body(const struct gateway_target *target, struct http_request *r);

@@ -9,6 +9,7 @@
  *   hedge.c    a second try beside the first
  *   upload.c   its body on the way up
  *   answer.c   an upstream's answer on its way to the client
+ *   tunnel.c   WebSockets
  *   headers.c  what is sent on and what is not, both ways
  *   check.c    the thread that ticks pools and checks servers; the one that looks up names
  *   discover.c which servers there are: names looked up, files read
@@ -40,6 +41,8 @@
 #define GATEWAY_ZONES    31
 #define GATEWAY_OUTCOMES 5 /* enum pick_outcome */
 
+enum tunnel_result { TUNNEL_ENDED, TUNNEL_CLIENT_LEFT, TUNNEL_BROKEN, TUNNEL_IDLE, TUNNEL_DRAINED, TUNNEL_RESULTS };
+enum tunnel_way { TUNNEL_UP, TUNNEL_DOWN, TUNNEL_WAYS };
 enum hedge_result { HEDGE_STARTED, HEDGE_WON, HEDGE_LOST, HEDGE_FAILED, HEDGE_RESULTS };
 
 /* A pool as it runs. Refcounted: by the tables that name it. */
@@ -66,6 +69,7 @@ struct gateway_live {
     struct metric *hedges[HEDGE_RESULTS];
     struct metric *report_failures, *evicted, *waiting;
     struct metric_histogram *queue_seconds;
+    struct metric *tunnels, *tunnels_ended[TUNNEL_RESULTS], *tunnel_bytes[TUNNEL_WAYS];
 };
 
 /* One configuration of routes; immutable, refcounted by the gateway and by the requests under way. */
@@ -211,7 +215,15 @@ int upload_add(struct upload *u, struct http_request *r, struct slice piece, boo
 
 /* ---- forward.c ---- */
 
-enum forward_phase { FORWARD_WAITING, FORWARD_CONNECTING, FORWARD_SENT, FORWARD_BUFFERING, FORWARD_STREAMING, FORWARD_OVER };
+enum forward_phase {
+    FORWARD_WAITING,
+    FORWARD_CONNECTING,
+    FORWARD_SENT,
+    FORWARD_BUFFERING,
+    FORWARD_STREAMING,
+    FORWARD_TUNNEL,
+    FORWARD_OVER
+};
 
 struct forward {
     struct http_request *r;
@@ -223,8 +235,10 @@ struct forward {
     struct pick_request ask;
     struct pick pick;
     struct exchange x;
-    struct hedge *hedge; /* the second try beside it; NULL: none so far */
+    struct hedge *hedge;   /* the second try beside it; NULL: none so far */
+    struct tunnel *tunnel; /* FORWARD_TUNNEL and behind it */
     enum forward_phase phase;
+    bool upgrade; /* it asks to become a WebSocket, and may */
     bool picked, counted, retrying, on_fallback, events, blocked;
     uint32_t tries;
     uint64_t wait_until_ns;             /* for room; 0: it doesn't wait */
@@ -275,6 +289,21 @@ void answer__take(struct forward *f, struct str part);
 void answer__end(struct forward *f);
 /* It broke after its beginning was sent: say so in-band where the format has a way, and end. */
 void answer__break(struct forward *f, int status, const char *text);
+
+/* ---- tunnel.c ---- */
+/* A 101 came: is it the answer to this request's key? */
+bool tunnel__is_accepted(const struct forward *f);
+/* The two connections are one from here on. False: no memory, and nothing has happened. */
+bool tunnel__begin(struct forward *f);
+/* The server sent something; took something; sends no more; broke off. */
+void tunnel__take(struct forward *f, struct str part);
+void tunnel__taken(struct forward *f);
+void tunnel__ended(struct forward *f);
+void tunnel__broke(struct forward *f);
+/* Nothing has moved for as long as that may be. */
+void tunnel__silent(struct forward *f);
+/* It is over: into the metrics; before its try is counted. */
+void tunnel__count(struct forward *f);
 
 /* ---- headers.c ---- */
 /* The request as it is sent on, into f->request. INVALID names a header that can't be sent. */

@@ -274,7 +274,8 @@ int headers__request(struct forward *f, uint64_t now_ns, struct error *err)
                                                    : known   ? EXCHANGE_LENGTH
                                                              : EXCHANGE_STREAM,
                                            .length = bytes,
-                                           .head = r->method == HTTP_HEAD};
+                                           .head = r->method == HTTP_HEAD,
+                                           .upgrade = f->upgrade ? STR("websocket") : (struct str){0}};
     return l.failed ? error_set(err, STATUS_NOMEM, "out of memory for this request; try again later") : 0;
 }
 

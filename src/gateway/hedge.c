@@ -231,7 +231,7 @@ void hedge__arm(struct forward *f, uint64_t now)
     const struct gateway_pool *o = &f->p->o;
     uint64_t after = o->hedge.after;
     if (f->hedge || !(o->hedge.after || o->hedge.percentile) || !f->target.route->idempotent || f->hints.stream ||
-        f->up.streamed || f->tries != 1)
+        f->up.streamed || f->upgrade || f->tries != 1)
         return;
     if (o->hedge.percentile) {
         os_mutex_lock(&f->p->lock);

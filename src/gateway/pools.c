@@ -63,6 +63,25 @@ static void register_pool(struct gateway_live *p)
     const char *const values[] = {p->o.name, NULL};
     p->waiting = waiting ? metrics_series(waiting, values) : NULL;
     p->queue_seconds = seconds ? metrics_histogram(seconds, values) : NULL;
+    static const char *const ended[TUNNEL_RESULTS] = {[TUNNEL_ENDED] = "ended",
+                                                      [TUNNEL_CLIENT_LEFT] = "client_left",
+                                                      [TUNNEL_BROKEN] = "broken",
+                                                      [TUNNEL_IDLE] = "idle",
+                                                      [TUNNEL_DRAINED] = "drained"};
+    static const char *const ways[TUNNEL_WAYS] = {[TUNNEL_UP] = "to_upstream", [TUNNEL_DOWN] = "to_client"};
+    static const char *const by_way[] = {"pool", "direction", NULL};
+    struct metrics *m = p->g->o.metrics;
+    struct metric_family *tunnels =
+        metrics_family(m, METRIC_GAUGE, "inferd_upstream_tunnels", "WebSockets that are open.", labels, NULL, 0);
+    struct metric_family *over = metrics_family(m, METRIC_COUNTER, "inferd_upstream_tunnels_total",
+                                                "WebSockets that have ended, by how.", by_result, NULL, 0);
+    struct metric_family *bytes =
+        metrics_family(m, METRIC_COUNTER, "inferd_upstream_tunnel_bytes_total", "Bytes through WebSockets.", by_way, NULL, 0);
+    p->tunnels = tunnels ? metrics_series(tunnels, values) : NULL;
+    for (int i = 0; i < TUNNEL_RESULTS && over; i++)
+        p->tunnels_ended[i] = metrics_series(over, (const char *const[]){p->o.name, ended[i], NULL});
+    for (int i = 0; i < TUNNEL_WAYS && bytes; i++)
+        p->tunnel_bytes[i] = metrics_series(bytes, (const char *const[]){p->o.name, ways[i], NULL});
     p->report_failures = counter(
         p->g, "inferd_upstream_report_failures_total",
         "Reports of servers about themselves that could not be read: no connection, no answer, not understood.", p->o.name);

@@ -142,6 +142,13 @@ ssize_t dial_write(struct dial *d, const struct os_iov *v, size_t n)
     return d->tls ? tls_conn_write(d->tls, v, n) : os_sock_write(d->watch.fd, v, n);
 }
 
+void dial_shut(struct dial *d)
+{
+    if (d->tls)
+        tls_conn_finish(d->tls);
+    os_sock_shutdown(d->watch.fd);
+}
+
 void dial_want(struct dial *d, uint32_t interest)
 {
     if (d->tls && interest & LOOP_READ && tls_conn_has_more(d->tls) && !d->more_queued) {

@@ -48,6 +48,8 @@ bool dial_is_open(const struct dial *d); /* connecting counts */
 /* UP only. As os_sock_read and os_sock_write. */
 ssize_t dial_read(struct dial *d, void *p, size_t n);
 ssize_t dial_write(struct dial *d, const struct os_iov *v, size_t n);
+/* No more will be written: the peer reads the end; reading goes on. */
+void dial_shut(struct dial *d);
 /* What ready() is wanted for (LOOP_READ ...). Over TLS also sees to bytes that are decrypted already, and to what TLS has to write. */
 void dial_want(struct dial *d, uint32_t interest);
 

@@ -135,6 +135,7 @@ struct http_limits {
     uint64_t handshake_timeout_ns;              /* of TLS, and of a PROXY header */
     /* Of one client address (IPv6: of a /64), 0: none: connections at once; TLS connections begun a second. Trusted proxies aren't counted. */
     uint32_t max_connections_per_address, max_handshakes_per_address;
+    uint32_t max_tunnels; /* at once, those that are asked for included; past it 503. 0: none */
 };
 void http_limits_default(struct http_limits *l);
 
@@ -210,5 +211,26 @@ void http_stream_end_trailers(struct http_request *r, const struct http_header *
 /* Abort a stream that can't be finished: over HTTP/1.x the connection is cut, so that the client sees a truncated body; over HTTP/2
  * the stream is reset with INTERNAL_ERROR. */
 void http_stream_abort(struct http_request *r);
+
+/* Tunnels: an HTTP/1.1 connection that becomes a pair of byte streams. on_headers offers it for a request without a body that asks to switch protocols;
+ * from then on nothing behind its head is read as HTTP. Then either an ordinary reply, behind which the connection ends (what the client has sent
+ * for a tunnel is dropped), or http_tunnel_begin.
+ *
+ * Then http_stream_write sends bytes as they are, `input` hands out what the client sends (as on_body: http_body_consumed gives back; `last`, with an
+ * empty piece: the client sends no more, but may still read), http_tunnel_shut ends our side, http_stream_end is for when both sides have
+ * ended, or nothing more is wanted (what is queued still leaves), http_stream_abort cuts. on_gone as ever. */
+struct http_tunnel_events {
+    void (*writable)(struct http_request *r); /* as on_writable */
+    void (*input)(struct http_request *r, struct slice piece, bool last);
+    void (*drain)(struct http_request *r); /* the server is about to stop: end it when that is convenient */
+};
+/* UNAVAILABLE: the listener has max_tunnels; answer with it. */
+int http_tunnel_offer(struct http_request *r, struct error *err) MUST_CHECK;
+bool http_tunnel_offered(const struct http_request *r);
+/* 101 with `Upgrade: protocol`, and these headers, copied. `drain` may be called from within. */
+void http_tunnel_begin(struct http_request *r, struct str protocol, const struct http_header *headers, size_t n,
+                       const struct http_tunnel_events *events);
+/* Nothing more will be written: the client reads the end behind what is queued. */
+void http_tunnel_shut(struct http_request *r);
 
 #endif

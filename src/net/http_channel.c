@@ -1,6 +1,7 @@
 /* http_channel.c: a client connection on a loop.
  *
  *   CLOSED --connect--> CONNECTING --> IDLE --send--> BUSY --answer--> IDLE ...      any --failure, close--> CLOSED
+ *                                                       \--101, where it was asked for--> TUNNEL
  *
  * A callback may do anything to its channel, release included (the memory is the owner's and must outlive the callback): after each
  * one the generation tells whether this connection still is what it was. Reads go to a buffer on the stack, because a load
@@ -16,7 +17,7 @@
 #include "base/size.h"
 #include "base/status.h"
 
-enum channel_state { CHANNEL_CLOSED, CHANNEL_CONNECTING, CHANNEL_IDLE, CHANNEL_BUSY };
+enum channel_state { CHANNEL_CLOSED, CHANNEL_CONNECTING, CHANNEL_IDLE, CHANNEL_BUSY, CHANNEL_TUNNEL };
 enum body_mode { BODY_NONE, BODY_PLAIN, BODY_CHUNKED }; /* of the request; NONE: all of it was put into `out` */
 
 #define READ_BYTES      16384
@@ -51,7 +52,7 @@ void http_channel_close(struct http_channel *ch)
     ch->state = CHANNEL_CLOSED;
     ch->generation++;
     ch->out = ch->out_next = (struct str){0};
-    ch->paused = false;
+    ch->paused = ch->eof = ch->shut = false;
     ch->body_mode = BODY_NONE;
     dial_close(&ch->dial);
 }
@@ -114,7 +115,8 @@ static bool sent_all(const struct http_channel *ch)
 static void watch(struct http_channel *ch)
 {
     bool writes = ch->out.n || ch->chunk_left || ch->tail_left;
-    dial_want(&ch->dial, (ch->paused ? 0u : LOOP_READ) | (writes ? LOOP_WRITE : 0u));
+    uint32_t reads = ch->eof ? LOOP_NO_RDHUP : ch->paused ? 0u : LOOP_READ;
+    dial_want(&ch->dial, reads | (writes ? LOOP_WRITE : 0u));
 }
 
 /* Bytes of `s` that `*n` written ones cover. */
@@ -219,13 +221,17 @@ static void flush(struct http_channel *ch)
         if (ch->generation != generation)
             return;
     }
+    if (ch->state == CHANNEL_TUNNEL && sent_all(ch) && !ch->shut) {
+        ch->shut = true;
+        dial_shut(&ch->dial);
+    }
     watch(ch);
 }
 
 void http_channel_pause(struct http_channel *ch, bool paused)
 {
     ch->paused = paused;
-    if (ch->state == CHANNEL_BUSY)
+    if (ch->state >= CHANNEL_BUSY)
         watch(ch);
 }
 
@@ -267,7 +273,7 @@ void http_channel_send_stream(struct http_channel *ch, struct str head, bool chu
 
 void http_channel_more(struct http_channel *ch)
 {
-    if (ch->state == CHANNEL_BUSY && ch->body_mode != BODY_NONE && ch->out.n == 0)
+    if (ch->state >= CHANNEL_BUSY && ch->body_mode != BODY_NONE && ch->out.n == 0)
         flush(ch);
 }
 
@@ -285,6 +291,18 @@ static void answered(struct http_channel *ch)
     else
         http_channel_close(ch);
     ch->done(ch, status);
+}
+
+/* 101: from here on the bytes are nobody's but the owner's. */
+static void become_tunnel(struct http_channel *ch, struct str rest)
+{
+    uint32_t generation = ch->generation;
+    ch->state = CHANNEL_TUNNEL;
+    ch->body_mode = BODY_PLAIN;
+    ch->chunk_left = 0;
+    ch->switched(ch);
+    if (ch->generation == generation && rest.n)
+        ch->body(ch, rest);
 }
 
 /* Parse; stops when the channel is no longer what it was, or the answer is complete. */
@@ -312,6 +330,9 @@ static void take(struct http_channel *ch, const char *data, size_t n)
         } else if (e == HTTP1_ERROR) {
             fail_text(ch, STATUS_INVALID, ch->parser.error_text);
             return;
+        } else if (e == HTTP1_END && ch->parser.status == 101 && ch->upgrade && sent_all(ch)) {
+            become_tunnel(ch, (struct str){data + at, n - at});
+            return;
         } else if (e == HTTP1_END && ch->parser.status == 101) {
             fail_text(ch, STATUS_INVALID, "the server switches to a protocol that nobody asked for");
             return;
@@ -335,6 +356,18 @@ static void ended(struct http_channel *ch, ssize_t n)
                   n > 0 ? "the server sent an answer that nobody asked for" : "the server closed the connection");
 }
 
+static void tunnel_take(struct http_channel *ch, const char *data, size_t n)
+{
+    if (n) {
+        ch->body_bytes += n;
+        ch->body(ch, (struct str){data, n});
+        return;
+    }
+    ch->eof = true;
+    watch(ch);
+    ch->ended(ch);
+}
+
 /* One read. True: read again. */
 static bool read_once(struct http_channel *ch)
 {
@@ -343,6 +376,10 @@ static bool read_once(struct http_channel *ch)
     ssize_t n = dial_read(&ch->dial, in, sizeof in);
     if (n == STATUS_AGAIN)
         return false;
+    if (n >= 0 && ch->state == CHANNEL_TUNNEL && !ch->eof) {
+        tunnel_take(ch, in, (size_t)n);
+        return ch->generation == generation && (size_t)n == sizeof in && !ch->paused;
+    }
     if (n <= 0 || ch->state == CHANNEL_IDLE) {
         ended(ch, n);
         return false;
@@ -357,7 +394,7 @@ static void on_ready(struct dial *d, uint32_t events)
 {
     struct http_channel *ch = CONTAINER_OF(d, struct http_channel, dial);
     uint32_t generation = ch->generation;
-    if (events & LOOP_WRITE && ch->state == CHANNEL_BUSY) {
+    if (events & LOOP_WRITE && ch->state >= CHANNEL_BUSY) {
         flush(ch);
         if (ch->generation != generation)
             return;

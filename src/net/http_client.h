@@ -90,6 +90,11 @@ struct http_channel {
     void (*done)(struct http_channel *ch, int status);      /* the answer is complete */
     void (*failed)(struct http_channel *ch, const struct error *err); /* closed by then */
     bool head_request;                                                /* the next request is a HEAD */
+    /* The next request asks to switch protocols. 101 is then an answer: switched(), and from there on body() hands out what comes, body_next says
+     * what is to be sent (its `last` ends our side), and ended() that the server sends no more. It ends with http_channel_close. */
+    bool upgrade;
+    void (*switched)(struct http_channel *ch);
+    void (*ended)(struct http_channel *ch);
     /* (optional) the body of a request that comes as it comes, http_channel_send_stream: what is there now (`*last`: all of the rest), and that
      * `n` bytes of it are written */
     struct str (*body_next)(struct http_channel *ch, bool *last);
@@ -105,9 +110,9 @@ struct http_channel {
     struct str out, out_next; /* what is still to be written */
     uint32_t generation;      /* changes when the connection is closed: callbacks may have done so */
     uint8_t state, body_mode;
-    bool paused;
-    uint8_t tail_left; /* bytes of the CRLF behind the chunk that are not written */
-    size_t chunk_left; /* body bytes announced and not written */
+    bool paused, eof, shut; /* a tunnel: their side has ended; ours has */
+    uint8_t tail_left;      /* bytes of the CRLF behind the chunk that are not written */
+    size_t chunk_left;      /* body bytes announced and not written */
     char chunk_head[HTTP1_CHUNK_HEAD_BYTES];
 };
 

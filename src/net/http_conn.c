@@ -215,7 +215,9 @@ void http__conn_linger(struct conn *c)
 
 void http__conn_drain(struct conn *c)
 {
-    if (c->state == CONN_OPEN && c->h2)
+    if (c->state == CONN_OPEN && c->tunnel)
+        http__tunnel_drain(c);
+    else if (c->state == CONN_OPEN && c->h2)
         http2__drain(c);
     else if (c->state == CONN_OPEN && c->n_reqs == 0 &&
              (c->served || loop_now_ns(c->w->loop) - c->idle_since_ns > DRAIN_IDLE_NS))
@@ -307,7 +309,9 @@ static void message_read(struct conn *c)
         http__limit(w, LIMIT_REQUESTS);
         q->keep_alive = false;
     }
-    if (!q->keep_alive)
+    if (q->tunnel_offered)
+        c->tunnel = q;
+    else if (!q->keep_alive)
         http__conn_stop_reading(c);
     if (q->pub.on_body)
         http__req_piece(q, (struct slice){0}, true);
@@ -346,7 +350,7 @@ static size_t feed(struct conn *c, const char *data, size_t n)
     while (c->state == CONN_OPEN && !c->closing && (at < n || !ended)) {
         struct str part;
         size_t used;
-        if (!c->cur && c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u))
+        if (!c->cur && (c->tunnel || c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u)))
             break;
         if (!c->cur && !begin_request(c))
             break;
@@ -399,6 +403,8 @@ static void keep(struct conn *c, const char *data, size_t n)
 /* Go on with what had to wait. True: something was parsed. */
 static bool resume(struct conn *c)
 {
+    if (c->tunnel && !c->closing)
+        return http__tunnel_resume(c);
     if (!c->paused || c->closing || c->n_reqs >= MAX_OF(c->w->limits.max_pipeline, 1u) || (c->cur && http__req_is_full(c->cur)))
         return false;
     if (c->pend_n == 0) {
@@ -550,6 +556,8 @@ static bool read_once(struct conn *c)
     uint8_t *at;
     int status = 0;
     struct error err = {0};
+    if (c->tunnel && !c->closing && c->state == CONN_OPEN)
+        return http__tunnel_read(c);
     if (c->cur && c->cur->pub.on_body && !c->closing && c->state == CONN_OPEN) {
         c->paused = http__req_is_full(c->cur);
         return !c->paused && read_shared(c);
@@ -589,7 +597,8 @@ static void conn_ready(struct loop_fd *watch, uint32_t events)
     struct conn *c = CONTAINER_OF(watch, struct conn, watch);
     loop_update_now(c->w->loop);
     if (events & LOOP_DEAD) {
-        http__conn_close(c);
+        if (!c->tunnel || !http__tunnel_closed(c))
+            http__conn_close(c);
         return;
     }
     if (c->origin.waits_proxy && !begin_proxied(c))
@@ -712,6 +721,8 @@ void http__conn_pump(struct conn *c)
             return;
         }
     } while (resume(c));
+    if (c->tunnel)
+        http__tunnel_flushed(c);
     settle(c);
 }
 

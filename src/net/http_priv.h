@@ -60,13 +60,14 @@ enum http_limit {
     LIMIT_HANDSHAKE_TIMEOUT,
     LIMIT_ADDRESS_CONNECTIONS,
     LIMIT_ADDRESS_HANDSHAKES,
+    LIMIT_TUNNELS,
     LIMIT_PROXY, /* no PROXY header, a broken one, or a stranger where one is due */
     LIMIT_COUNT
 };
 
 struct http_metrics {
     struct metric *limit[LIMIT_COUNT];
-    struct metric *connections, *accepted, *closed, *lost, *malformed, *bytes_in, *bytes_out;
+    struct metric *connections, *accepted, *closed, *lost, *malformed, *bytes_in, *bytes_out, *tunnels;
     struct metric *http2_connections, *glitch[HTTP2_GLITCH_COUNT];
 };
 
@@ -122,6 +123,7 @@ struct http_server {
     struct http_worker *workers;
     _Atomic uint64_t connections;
     _Atomic uint64_t body_bytes; /* held in body slabs */
+    _Atomic uint64_t tunnels;    /* offered or up */
     _Atomic bool stopped;
 };
 
@@ -158,9 +160,10 @@ struct conn {
     struct loop_task flush_task, read_task, free_task;
     struct list node, idle_node;
     struct http_worker *w;
-    struct list reqs; /* struct req.node: being read, waiting, being answered */
-    struct req *cur;  /* the one being read; it is the last of reqs */
-    char *pend;       /* input that had to wait while reading was paused */
+    struct list reqs;   /* struct req.node: being read, waiting, being answered */
+    struct req *cur;    /* the one being read; it is the last of reqs */
+    struct req *tunnel; /* what comes is not HTTP any more: it is this one's, or nobody's; the last of reqs */
+    char *pend;         /* input that had to wait while reading was paused */
     uint32_t pend_n, n_reqs, served;
     uint32_t discarded;
     enum conn_state state;
@@ -175,6 +178,7 @@ struct conn {
     bool blocked;       /* the socket's buffer is full */
     bool want_continue; /* cur waits for "100 Continue" */
     bool broken;        /* a reply can't be finished: to be closed at the next occasion */
+    bool shut;          /* a tunnel: our side has ended */
     bool refused, is_unix, flush_queued, read_queued;
     bool decided;       /* which protocol it is: `h2`, or HTTP/1.x */
     uint8_t preface_n;  /* not decided: the first bytes were these of HTTP/2's preface */
@@ -226,6 +230,9 @@ struct req {
     size_t out_bytes; /* queued and not written */
     void (*on_writable)(struct http_request *r);
     struct h2_stream *h2; /* in the arena; NULL: HTTP/1.x */
+    /* http_tunnel.c */
+    const struct http_tunnel_events *tunnel; /* NULL: it has not begun */
+    bool tunnel_offered, tunnel_counted, tunnel_up, tunnel_shut;
 };
 
 /* --- http_server.c --- */
@@ -254,6 +261,19 @@ void http__conn_drain(struct conn *c);
 void http__conn_flush_soon(struct conn *c);
 /* A body timeout has passed with the body of `q` under way. True: it came fast enough meanwhile, and gets another one. */
 bool http__body_fast_enough(struct req *q);
+
+/* --- http_tunnel.c --- */
+/* As read_once, for a connection whose `tunnel` is set. */
+bool http__tunnel_read(struct conn *c);
+/* What had come ahead of the 101, or the handler has room again. True: something was handed over. */
+bool http__tunnel_resume(struct conn *c);
+/* All that is queued may be written: our side's end is due. */
+void http__tunnel_flushed(struct conn *c);
+/* The socket is dead. True: both sides had ended well, and so has the connection; else it is to be closed. */
+bool http__tunnel_closed(struct conn *c);
+void http__tunnel_drain(struct conn *c);
+/* Its request is complete: it counts no more. */
+void http__tunnel_over(struct req *q);
 
 /* --- http_peer.c --- */
 /* May this address have another connection? Fills `o`. */

@@ -157,6 +157,8 @@ static void leave_conn(struct req *q)
         return;
     if (q->conn->cur == q)
         q->conn->cur = NULL;
+    if (q->conn->tunnel == q)
+        q->conn->tunnel = NULL;
     q->conn->n_reqs--;
     list_remove(&q->node);
     q->conn = NULL;
@@ -167,6 +169,8 @@ void http__req_finish(struct req *q)
     const struct http_handler *h = &q->w->server->handler;
     leave_conn(q);
     http__req_drop_out(q);
+    if (q->tunnel_offered)
+        http__tunnel_over(q);
     if (q->announced && h->on_complete) {
         if (!q->pub.reply_status)
             q->pub.reply_status = 499;

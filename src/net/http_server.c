@@ -49,6 +49,7 @@ void http_limits_default(struct http_limits *l)
         .http2_max_continuations = 8,
         .http2_glitches = 500,
         .http2_glitch_rate = 50,
+        .max_tunnels = 4096,
     };
 }
 
@@ -86,6 +87,7 @@ static void make_metrics(struct http_server *s, struct metrics *m)
                                                    [LIMIT_HANDSHAKE_TIMEOUT] = "handshake_time",
                                                    [LIMIT_ADDRESS_CONNECTIONS] = "address_connections",
                                                    [LIMIT_ADDRESS_HANDSHAKES] = "address_handshakes",
+                                                   [LIMIT_TUNNELS] = "tunnels",
                                                    [LIMIT_PROXY] = "proxy_header"};
     if (!m)
         return;
@@ -102,6 +104,8 @@ static void make_metrics(struct http_server *s, struct metrics *m)
     s->m.http2_connections =
         series(m, METRIC_GAUGE, "inferd_http2_connections", "Open connections that speak HTTP/2.", s->name);
     s->m.connections = series(m, METRIC_GAUGE, "inferd_http_connections", "Open HTTP connections.", s->name);
+    s->m.tunnels =
+        series(m, METRIC_GAUGE, "inferd_http_tunnels", "Connections that have become tunnels (WebSockets).", s->name);
     s->m.accepted = series(m, METRIC_COUNTER, "inferd_http_accepted_total", "HTTP connections accepted.", s->name);
     s->m.closed = series(m, METRIC_COUNTER, "inferd_http_closed_total", "HTTP connections closed.", s->name);
     s->m.lost = series(m, METRIC_COUNTER, "inferd_http_lost_total", "HTTP requests whose client left before the reply was out.",

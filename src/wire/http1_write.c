@@ -8,6 +8,8 @@
 const char *http1_reason(int status)
 {
     switch (status) {
+    case 101:
+        return "Switching Protocols";
     case 100:
         return "Continue";
     case 200:
@@ -62,6 +64,8 @@ const char *http1_reason(int status)
         return "Misdirected Request";
     case 422:
         return "Unprocessable Content";
+    case 426:
+        return "Upgrade Required";
     case 429:
         return "Too Many Requests";
     case 431:

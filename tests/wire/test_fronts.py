@@ -13,11 +13,13 @@ import requests
 import tritonclient.grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
+from websockets.sync.client import connect
 
 import certificates
 import fronts
 from gateway_upstream import Received, Upstream, answer, events
 from inferd_server import BINARY, SIMPLE, Server, wait_equal, wait_until, write_fake
+from test_gateway_websocket import Echo
 
 BODY = {"inputs": [{"name": n, "datatype": "INT32", "shape": [1, 16], "data": list(range(16))} for n in ("INPUT0", "INPUT1")]}
 SUM = [2 * i for i in range(16)]
@@ -219,6 +221,22 @@ def test_tls_to_the_servers(kind, repository, tmp_path):
             assert requests.get(f"http://127.0.0.1:{port}/wrong").status_code in (502, 503)
 
 
+@pytest.mark.parametrize("kind", fronts.NAMES)
+def test_websockets(kind, tmp_path):
+    """A route that lets WebSockets through does so in the front, for a real server behind it, beside ordinary requests on the same route."""
+    port, real = fronts.free_port(), Echo()
+    config = tmp_path / "inferd.yaml"
+    config.write_text(json.dumps({"upstreams": [{"name": "ws", "servers": [real.address]}],
+                                  "routes": [{"path_prefix": "/echo", "upstream": "ws", "websocket": True}]}))
+    made = export(kind, config, f"--listen=127.0.0.1:{port}", "127.0.0.1:1")
+    assert made.returncode == 0, made.stderr
+    with fronts.Front(kind, made.stdout, tmp_path, [port]):
+        with connect(f"ws://127.0.0.1:{port}/echo", compression=None, max_size=None) as c:
+            c.send(b"m" * (1 << 20))
+            assert c.recv(timeout=10) == b"m" * (1 << 20)
+        assert requests.get(f"http://127.0.0.1:{port}/echo").status_code == 426
+
+
 def test_what_cannot_be_exported(tmp_path):
     """Errors name the argument and what is accepted."""
     config = tmp_path / "inferd.yaml"
@@ -265,7 +283,7 @@ SAMPLES = {
     "upstreams[].retry": {"attempts": 5, "on": ["502"], "budget_percent": 33, "budget_least": 44, "buffer": "1MiB"},
     "routes[]": {"host": "h.test", "path": "/p", "path_prefix": "/pp", "methods": ["PUT"], "model": "m", "header": "x-y: z", "percent": 12,
                  "upstream": "local", "priority": "high", "fallback": "other", "rewrite_model": "n", "timeout": "1m", "try_timeout": "2m",
-                 "idle_timeout": "3m", "max_body": "1GiB", "idempotent": False, "set_headers": ["x-s: t"], "remove_headers": ["x-r"]},
+                 "idle_timeout": "3m", "max_body": "1GiB", "idempotent": False, "websocket": True, "set_headers": ["x-s: t"], "remove_headers": ["x-r"]},
 }
 # What belongs to a section that is said, or noted, as a whole.
 WITH_ITS_SECTION = {"upstreams[].llm": None, "upstreams[]": {"servers_port"}, "upstreams[].geo": {"path", "zones"}, "upstreams[].report": {"port", "max_queued", "interval", "timeout", "max_age"}}

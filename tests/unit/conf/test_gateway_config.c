@@ -78,6 +78,10 @@ static void a_whole_one(void **state)
 static void refused(void **state)
 {
     static const char *const cases[][2] = {
+        {"upstreams:\n  - {name: a, servers: [\"h:1\"], protocol: http2}\nroutes:\n  - {upstream: a, websocket: true}\n",
+         "f.yaml: routes[0].websocket: pool 'a' has protocol http2; WebSockets need http1: give them a pool of their own"},
+        {"upstreams:\n  - {name: a, servers: [\"h:1\"]}\nroutes:\n  - {upstream: local, websocket: true}\n",
+         "f.yaml: routes[0].websocket: nothing in this process speaks WebSocket; name a pool as upstream, not local"},
         {"upstreams:\n  - {name: a, servers: [\"h:1\"], balance: fast}\n",
          "f.yaml:2: upstreams[].balance: 'fast' is not accepted; give one of round_robin least_conn p2c hash llm"},
         {"upstreams:\n  - {name: a}\n", "f.yaml: upstreams[].servers: pool 'a' needs servers, or a servers_file"},

@@ -35,34 +35,11 @@ static void stop_all(struct gateway_live *p)
 
 /* ---- the round ---- */
 
-static void show(struct gateway_live *p, const struct upstream_view *v)
-{
-    char name[OS_ADDR_TEXT_BYTES];
-    void **tags = upstream_tags(v->upstream) + GATEWAY_OUTCOMES;
-    snprintf(name, sizeof name, "%.*s", STR_ARG(v->name));
-    const char *const values[] = {p->o.name, name, NULL};
-    if (!tags[0] && p->g->state_family)
-        tags[0] = metrics_series(p->g->state_family, values);
-    if (!tags[1] && p->g->in_flight_family)
-        tags[1] = metrics_series(p->g->in_flight_family, values);
-    if (tags[0])
-        metric_set(tags[0], v->usable);
-    if (tags[1])
-        metric_set(tags[1], v->in_flight);
-}
-
-static_assert(GATEWAY_OUTCOMES + 2 <= UPSTREAM_TAGS, "two gauges behind the counters");
-
 static void tend(struct gateway_live *p, uint64_t now)
 {
-    struct upstream_view v;
     os_mutex_lock(&p->lock);
     pool_tick(p->pool, now);
-    for (size_t i = 0; pool_look(p->pool, i, now, &v); i++)
-        show(p, &v);
     live_wake_one(p);
-    if (p->waiting)
-        metric_set(p->waiting, p->waits.n);
     os_mutex_unlock(&p->lock);
     probe__tend(p);
     report__tend(p);

@@ -254,11 +254,10 @@ static int set_all(struct found *f, struct error *err)
         list[i].host = str_of(f->v[i].host);
     }
     rc = list ? pool_set(f->p->pool, list, f->n, os_monotonic_ns(), err) : STATUS_NOMEM;
+    f->p->lookup_stale = f->n_lost > 0;
     live_wake_one(f->p);
     os_mutex_unlock(&f->p->lock);
     free(list);
-    if (f->p->lookup_stale)
-        metric_set(f->p->lookup_stale, f->n_lost > 0);
     return rc;
 }
 

@@ -83,14 +83,8 @@ static int make_table(struct gateway *g, const struct gateway_config *config, co
 static void register_metrics(struct gateway *g, struct metrics *m)
 {
     static const char *const by_outcome[] = {"pool", "upstream", "outcome", NULL};
-    static const char *const by_upstream[] = {"pool", "upstream", NULL};
     g->requests_family = metrics_family(m, METRIC_COUNTER, "inferd_upstream_requests_total",
                                         "Tries sent to upstreams, by how they ended.", by_outcome, NULL, 0);
-    g->state_family = metrics_family(m, METRIC_GAUGE, "inferd_upstream_usable",
-                                     "1: the upstream gets requests; 0: its checks fail, it is ejected, or it says no.",
-                                     by_upstream, NULL, 0);
-    g->in_flight_family = metrics_family(m, METRIC_GAUGE, "inferd_upstream_in_flight", "Requests that an upstream works on.",
-                                         by_upstream, NULL, 0);
 }
 
 int gateway_create(const struct gateway_options *o, struct gateway **out, struct error *err)
@@ -108,6 +102,8 @@ int gateway_create(const struct gateway_options *o, struct gateway **out, struct
     int rc = make_table(g, o->config, NULL, &g->table, err);
     if (!rc)
         rc = check__start(g, err);
+    if (!rc)
+        metrics_on_render(o->metrics, gauges__render, g);
     if (rc) {
         gateway_destroy(g);
         return rc;
@@ -140,6 +136,7 @@ void gateway_destroy(struct gateway *g)
 {
     if (!g)
         return;
+    metrics_unhook(g->o.metrics, g);
     check__stop(g);
     gateway__table_unref(g->table);
     for (size_t i = 0; i < GATEWAY_ZONES; i++)

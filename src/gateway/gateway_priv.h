@@ -58,16 +58,17 @@ struct gateway_live {
     struct retry_budget budget;
     struct waitlist waits; /* forward.waiter: no server has room */
     struct delay delay;    /* how long answers take */
+    bool lookup_stale;     /* the latest lookup of some servers yielded nothing */
     struct metric *unreplayable;
     struct metric *retries, *queued, *queue_refused, *budget_refused;
     struct list checks; /* struct server_check (probe.c); the check thread's */
     struct list polls;  /* struct server_poll (report.c); the check thread's */
-    struct metric *lookup_failures, *lookup_stale;
+    struct metric *lookup_failures;
     struct geo *geo;             /* geo.c; lock */
     _Atomic uint64_t geo_stamp;  /* of its file, as it was last read */
     _Atomic uint64_t file_stamp; /* of servers_file, as it was last read */
     struct metric *hedges[HEDGE_RESULTS];
-    struct metric *report_failures, *evicted, *waiting;
+    struct metric *report_failures, *evicted;
     struct metric_histogram *queue_seconds;
     struct metric *tunnels, *tunnels_ended[TUNNEL_RESULTS], *tunnel_bytes[TUNNEL_WAYS];
 };
@@ -90,7 +91,7 @@ struct gateway {
     char via_http1[48], via_http2[48]; /* the whole of a Via header that has no other in front */
     uint64_t seed;
     _Atomic uint64_t transports; /* made so far */
-    struct metric_family *requests_family, *state_family, *in_flight_family;
+    struct metric_family *requests_family;
     /* check.c */
     struct os_thread checker, resolver;
     bool checker_started, resolver_started;
@@ -350,6 +351,8 @@ uint64_t discover__stamp(const char *path);
 /* The server of this name; p->lock held. NULL: it left. */
 struct upstream *check__find(struct gateway_live *p, const char *name);
 int check__start(struct gateway *g, struct error *err) MUST_CHECK;
+/* gauges.c: a hook of the metrics page; `ctx` is the gateway. */
+void gauges__render(void *ctx, struct buf *out);
 void check__stop(struct gateway *g);
 
 #endif

@@ -39,11 +39,6 @@ static void register_pool(struct gateway_live *p)
     p->lookup_failures =
         counter(p->g, "inferd_upstream_lookup_failures_total",
                 "Names and files of servers that yielded nothing: the servers known from them stayed.", p->o.name);
-    static const char *const by_pool[] = {"pool", NULL};
-    struct metric_family *stale =
-        metrics_family(p->g->o.metrics, METRIC_GAUGE, "inferd_upstream_lookup_stale",
-                       "1: some servers are those of an earlier lookup, as the latest yielded nothing.", by_pool, NULL, 0);
-    p->lookup_stale = stale ? metrics_series(stale, (const char *const[]){p->o.name, NULL}) : NULL;
     static const char *const results[HEDGE_RESULTS] = {
         [HEDGE_STARTED] = "started", [HEDGE_WON] = "won", [HEDGE_LOST] = "lost", [HEDGE_FAILED] = "failed"};
     static const char *const by_result[] = {"pool", "result", NULL};
@@ -55,13 +50,10 @@ static void register_pool(struct gateway_live *p)
     p->evicted = counter(p->g, "inferd_upstream_queue_evicted_total",
                          "Waiting requests that gave way to more important ones, or to another tenant's.", p->o.name);
     static const char *const labels[] = {"pool", NULL};
-    struct metric_family *waiting = metrics_family(p->g->o.metrics, METRIC_GAUGE, "inferd_upstream_waiting",
-                                                   "Requests that wait for room on a server.", labels, NULL, 0);
     struct metric_family *seconds =
         metrics_family(p->g->o.metrics, METRIC_HISTOGRAM, "inferd_upstream_queue_seconds",
                        "Time that requests waited for room.", labels, METRICS_LATENCY_BOUNDS, METRICS_LATENCY_BOUNDS_N);
     const char *const values[] = {p->o.name, NULL};
-    p->waiting = waiting ? metrics_series(waiting, values) : NULL;
     p->queue_seconds = seconds ? metrics_histogram(seconds, values) : NULL;
     static const char *const ended[TUNNEL_RESULTS] = {[TUNNEL_ENDED] = "ended",
                                                       [TUNNEL_CLIENT_LEFT] = "client_left",

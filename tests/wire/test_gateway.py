@@ -432,3 +432,32 @@ def test_keep_alive_and_a_server_that_closes_it(tmp_path):
         for _ in range(20):
             assert requests.post(g.url + "/x", data=b"1").status_code == 200
             time.sleep(0.005)
+
+
+def test_what_left_is_gone_from_the_metrics(tmp_path):
+    """A pool that a reload took away while it worked, and a server that left another, are not shown for ever as they were."""
+    gauges = ("inferd_upstream_in_flight", "inferd_upstream_usable", "inferd_upstream_waiting", "inferd_upstream_lookup_stale")
+
+    def shown(name):
+        return {(labels["pool"], labels.get("upstream")): v for (n, l), v in g.metrics().items() if n == name for labels in [dict(l)]}
+
+    def held(connection, request):
+        go_on.wait(30)
+        answer()(connection, request)
+
+    go_on, replies = threading.Event(), []
+    with Upstream(held) as a, Upstream(answer()) as b, Upstream(answer()) as c:
+        config = [pool([a], "one"), pool([b, c], "two")], [{"path": "/one", "upstream": "one"}, {"path": "/two", "upstream": "two"}]
+        with gateway(tmp_path, text_of(*config)) as g:
+            slow = threading.Thread(target=lambda: replies.append(requests.post(g.url + "/one", data=b"x").status_code))
+            slow.start()
+            wait_equal(lambda: shown("inferd_upstream_in_flight").get(("one", a.address)), 1)
+            assert shown("inferd_upstream_usable") == {("one", a.address): 1, ("two", b.address): 1, ("two", c.address): 1}
+            assert shown("inferd_upstream_waiting") == {("one", None): 0, ("two", None): 0} == shown("inferd_upstream_lookup_stale")
+            (tmp_path / "gateway.yaml").write_text(text_of([pool([c], "two")], [config[1][1]]))
+            assert requests.post(g.admin_url + "/admin/reload").status_code == 200
+            for name in gauges:
+                wait_equal(lambda: set(shown(name)), {("two", None if name.endswith(("waiting", "stale")) else c.address)})
+            go_on.set()
+            slow.join()
+            assert replies == [200]

@@ -88,7 +88,10 @@ static void tell(struct access_log *l, bool failing, int rc)
         return;
     l->failing = failing;
     if (failing)
-        LOG(l->log, LOG_WARN, "access_log_failing", LOG_S("reason", rc == STATUS_AGAIN ? "nobody reads" : status_name(rc)));
+        LOG(l->log, LOG_WARN, "access_log_failing",
+            LOG_S("reason", rc == STATUS_AGAIN       ? "nobody reads"
+                            : rc == STATUS_EXHAUSTED ? "no space left on the device"
+                                                     : status_name(rc)));
     else
         LOG(l->log, LOG_INFO, "access_log_recovered", LOG_U("dropped", access_log_dropped(l)));
 }

@@ -60,9 +60,12 @@ int kserve_call(struct http_client *c, const char *method, const char *path, con
 {
     const struct http_client_request r = {
         .method = method, .path = path, .headers = headers, .n_headers = n_headers, .body = body};
-    int rc = http_client_call(c, &r, answer, err);
+    struct error why = {0};
+    int rc = http_client_call(c, &r, answer, &why);
+    if (rc == STATUS_UNAVAILABLE)
+        return error_set(err, rc, "%.400s; is a server running there? --url or $INFERD_URL says where", why.text);
     if (rc < 0)
-        return rc;
+        return error_set(err, rc, "%s", why.text);
     return answer->status >= 200 && answer->status < 300 ? 0 : server_error(answer, err);
 }
 

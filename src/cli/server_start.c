@@ -288,9 +288,13 @@ static int start_listener(struct server *s, int index, enum api_surface surface,
     o.proxy_protocol = index == 0 && s->first_config->proxy.protocol;
     o.tls = config_has_tls(s->config, name) ? s->tls : NULL;
     api_handler(s->api, surface, &o.handler);
-    int rc = http_server_start(&o, &s->listeners[index], err);
+    struct error why = {0};
+    int rc = http_server_start(&o, &s->listeners[index], &why);
+    if (rc == STATUS_CONFLICT)
+        return error_set(err, rc, "%.300s: stop what listens there, or choose another with --%s.listen%s", why.text, name,
+                         listen->n > listen->n_first ? " and --grpc.listen" : "");
     if (rc < 0)
-        return rc;
+        return error_set(err, rc, "%s", why.text);
     for (size_t i = 0; i < listen->n; i++)
         LOG(s->log, LOG_INFO, "listening", LOG_S("name", i < listen->n_first ? name : "grpc"),
             LOG_S("address", http_server_address(s->listeners[index], i)));
@@ -338,6 +342,23 @@ static void tell_serving(struct server *s)
     model_version_unref(f.version);
 }
 
+static void count_row(void *ctx, const struct index_row *row)
+{
+    (void)row;
+    ++*(size_t *)ctx;
+}
+
+/* A server that serves nothing is ready and answers every request with 404: whoever typed its command should hear it. */
+static void warn_if_nothing(struct server *s)
+{
+    size_t rows = 0;
+    registry_index(s->registry, false, count_row, &rows);
+    if (rows == 0 && !s->gateway && registry_mode(s->registry) != REGISTRY_EXPLICIT)
+        LOG(s->log, LOG_WARN, "no_models",
+            LOG_S("hint", s->config->repository.paths.n ? "nothing that looks like a model is in the repository: NAME/VERSION/model.onnx"
+                                                        : "no repository was given: inferd serve FOLDER|FILE"));
+}
+
 static void control_main(void *arg)
 {
     struct server *s = arg;
@@ -353,6 +374,7 @@ static void control_main(void *arg)
             told_ready = true;
             os_notify_ready(&s->notify, "serving");
             tell_serving(s);
+            warn_if_nothing(s);
             LOG(s->log, LOG_INFO, "serving", LOG_B("ready", registry_ready(s->registry)),
                 LOG_F("start_ms", (double)(now - s->started_ns) * 1e-6));
         }

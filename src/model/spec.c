@@ -41,6 +41,19 @@ static int engine_by_suffix(const struct registry_options *o, struct str file)
     return -1;
 }
 
+static int no_model_file(const struct registry_options *o, const struct repo_model *m, const struct repo_version *rv,
+                         struct error *err)
+{
+    char list[160] = "one that an engine knows";
+    size_t n = 0;
+    for (int e = 0; e < engine_count(o); e++)
+        for (size_t f = 0; o->engines[e]->files && o->engines[e]->files[f] && n + 1 < sizeof list; f++)
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", o->engines[e]->files[f]);
+    return error_set(err, STATUS_INVALID,
+                     "model \"%.*s\" version %.*s has no model file: expected %s; a model in another format must be exported to one of them",
+                     STR_ARG(m->name), STR_ARG(rv->name), list);
+}
+
 static int pick_engine(const struct registry_options *o, const struct repo_model *m, const struct repo_version *rv,
                        const struct model_config *cfg, int *engine, struct error *err)
 {
@@ -63,8 +76,7 @@ static int pick_engine(const struct registry_options *o, const struct repo_model
         e = (int)rv->engine;
     }
     if (e < 0)
-        return error_set(err, STATUS_INVALID, "model \"%.*s\" version %.*s has no model file: expected %s", STR_ARG(m->name),
-                         STR_ARG(rv->name), o->engines && o->engines[0] ? o->engines[0]->files[0] : "one that an engine knows");
+        return no_model_file(o, m, rv, err);
     *engine = e;
     return 0;
 }

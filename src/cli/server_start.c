@@ -355,8 +355,9 @@ static void warn_if_nothing(struct server *s)
     registry_index(s->registry, false, count_row, &rows);
     if (rows == 0 && !s->gateway && registry_mode(s->registry) != REGISTRY_EXPLICIT)
         LOG(s->log, LOG_WARN, "no_models",
-            LOG_S("hint", s->config->repository.paths.n ? "nothing that looks like a model is in the repository: NAME/VERSION/model.onnx"
-                                                        : "no repository was given: inferd serve FOLDER|FILE"));
+            LOG_S("hint", s->config->repository.paths.n
+                              ? "nothing that looks like a model is in the repository: NAME/VERSION/model.onnx"
+                              : "no repository was given: inferd serve FOLDER|FILE"));
 }
 
 static void control_main(void *arg)

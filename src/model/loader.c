@@ -535,7 +535,8 @@ int registry_load(struct registry *r, struct str model, struct str config,
 {
     struct entry *e = NULL;
     if (r->o.mode != REGISTRY_EXPLICIT)
-        return error_set(err, STATUS_CONFLICT, "models are not loaded by request here: start the server with --repository.mode=explicit");
+        return error_set(err, STATUS_CONFLICT,
+                         "models are not loaded by request here: start the server with --repository.mode=explicit");
     if (!str_is_model_name(model))
         return error_set(err, STATUS_NOT_FOUND, "there is no model \"%.*s\" in the repository", STR_ARG(model));
     int rc = repo_has(&r->repo, model, err);

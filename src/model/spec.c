@@ -49,9 +49,10 @@ static int no_model_file(const struct registry_options *o, const struct repo_mod
     for (int e = 0; e < engine_count(o); e++)
         for (size_t f = 0; o->engines[e]->files && o->engines[e]->files[f] && n + 1 < sizeof list; f++)
             n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", o->engines[e]->files[f]);
-    return error_set(err, STATUS_INVALID,
-                     "model \"%.*s\" version %.*s has no model file: expected %s; a model in another format must be exported to one of them",
-                     STR_ARG(m->name), STR_ARG(rv->name), list);
+    return error_set(
+        err, STATUS_INVALID,
+        "model \"%.*s\" version %.*s has no model file: expected %s; a model in another format must be exported to one of them",
+        STR_ARG(m->name), STR_ARG(rv->name), list);
 }
 
 static int pick_engine(const struct registry_options *o, const struct repo_model *m, const struct repo_version *rv,

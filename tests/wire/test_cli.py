@@ -19,7 +19,7 @@ import requests
 import soundfile
 from PIL import Image
 
-from inferd_server import BINARY, SIMPLE, Server, write_fake
+from inferd_server import BINARY, ROOT, SIMPLE, Server, write_fake
 
 
 def inferd(*args, url=None, stdin=None, env=None, timeout=60):
@@ -84,6 +84,8 @@ def test_help_and_usage():
     assert inferd().returncode == 2
     assert re.fullmatch(r"inferd \d+\.\d+\.\d+ \(build [0-9a-f]{40}\)\n", ok("version"))
     assert ok("--version") == ok("version")
+    page = (ROOT / "deploy/inferd.1").read_text()
+    assert set(re.findall(r"^  (\w+) ", top, re.M)) == set(re.findall(r"^\.B (\w+)\n[A-Z]", page, re.M)), "the man page's commands"
 
 
 def test_no_colours_outside_a_terminal():
@@ -163,6 +165,19 @@ def test_check(tmp_path):
     assert b"bad/model.yaml:1: unknown field 'max_batchsize'; did you mean 'max_batch_size'?" in result.stdout
     refused(1, "/nonexistent", "check", "/nonexistent")
     refused(2, "there is no model repository", "check")
+    (tmp_path / "net.pt").write_bytes(b"PK")
+    result = inferd("check", tmp_path / "net.pt")
+    assert result.returncode == 1
+    assert b"expected model.onnx, model.gguf" in result.stdout and b"must be exported" in result.stdout
+
+
+def test_what_a_start_says(server, tmp_path):
+    taken = server.url.removeprefix("http://")
+    result = inferd("serve", f"--http.listen={taken}", "--grpc.listen=", "--metrics.listen=", tmp_path)
+    assert result.returncode == 1
+    assert f"the address {taken} is already in use: stop what listens there, or choose another with --http.listen\n" in result.stderr.decode()
+    with Server(tmp_path) as empty:
+        empty.wait_records("no_models")
 
 
 # ---- models ----
@@ -191,7 +206,7 @@ def test_models(server):
     assert rows["echo"] == "READY"
     refused(1, 'the server answers 404: there is no model "nope"', "models", "load", "nope", url=server.url)
     refused(1, "'../x' is no model name", "models", "load", "../x", url=server.url)
-    refused(1, "cannot connect", "models", url="http://127.0.0.1:1")
+    refused(1, "cannot connect: Connection refused; is a server running there? --url or $INFERD_URL", "models", url="http://127.0.0.1:1")
     ok("infer", "simple", "--random", url=server.url)
     stats = ok("models", "stats", "simple", url=server.url)
     assert re.search(r"^simple +1 +[1-9]\d* +0 ", stats, re.M)

@@ -6,12 +6,13 @@
 
 # needed_packages FILE...: the packages that own the shared libraries the files ask for.
 needed_packages() {
-    local library path
+    local cached library path paths=()
+    cached=$(ldconfig -p)
     for library in $(objdump -p "$@" | awk '$1 == "NEEDED" { print $2 }' | sort -u); do
-        path=$(ldconfig -p | awk -v l="$library" '$1 == l { print $NF; exit }')
-        [ -n "$path" ] || continue # one of ours, in lib/inferd
-        { dpkg -S "$path" || dpkg -S "$(readlink -f "$path")" || dpkg -S "${path#/usr}"; } 2>/dev/null | head -n 1 | cut -d: -f1
-    done | sort -u
+        path=$(awk -v l="$library" '$1 == l { print $NF; exit }' <<<"$cached")
+        [ -z "$path" ] || paths+=("$path" "$(readlink -f "$path")" "${path#/usr}") # else one of ours, in lib/inferd
+    done
+    { dpkg -S "${paths[@]}" || true; } 2>/dev/null | cut -d: -f1 | sort -u
 }
 
 libc_version() { objdump -T "$@" | grep -oE 'GLIBC_[0-9.]+' | sed 's/GLIBC_//' | sort -uV | tail -n 1; }

@@ -345,10 +345,12 @@ static void index_and_readiness(void **state)
     assert_string_equal(err.text, "model \"bad\" version 1 failed to load: the weights are damaged");
     struct rows rows = {""};
     registry_index(w->r, false, add_row, &rows);
-    assert_string_equal(rows.text, "bad/1 UNAVAILABLE the weights are damaged\n"
-                                   "empty/1 UNAVAILABLE model \"empty\" version 1 has no model file: expected model.fake; a model in another format must "
-                                   "be exported to one of them\n"
-                                   "good/1 READY \n");
+    assert_string_equal(
+        rows.text,
+        "bad/1 UNAVAILABLE the weights are damaged\n"
+        "empty/1 UNAVAILABLE model \"empty\" version 1 has no model file: expected model.fake; a model in another format must "
+        "be exported to one of them\n"
+        "good/1 READY \n");
     rows.text[0] = 0;
     registry_index(w->r, true, add_row, &rows);
     assert_string_equal(rows.text, "good/1 READY \n");

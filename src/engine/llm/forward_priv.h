@@ -122,6 +122,22 @@ static inline void forward__my_rows(const struct run *r, uint32_t rows, uint32_t
     *end = MIN_OF(*end * KERNEL_ROW_UNIT, rows);
 }
 
+/* Rows that members take from each other where one is held up: pieces of an eighth of a part, but not below two units, which share reads. */
+static inline void forward__share_rows(const struct run *r, uint32_t rows, struct team_share *s)
+{
+    uint32_t units = (rows + KERNEL_ROW_UNIT - 1) / KERNEL_ROW_UNIT, grain = units / (8 * team_size(r->t)) / 2 * 2;
+    team_share_begin(r->t, r->member, units, MAX_OF(grain, 2u), s);
+}
+
+static inline bool forward__take_rows(const struct run *r, uint32_t rows, struct team_share *s, uint32_t *begin, uint32_t *end)
+{
+    if (!team_share_take(r->t, s, begin, end))
+        return false;
+    *begin *= KERNEL_ROW_UNIT;
+    *end = MIN_OF(*end * KERNEL_ROW_UNIT, rows);
+    return true;
+}
+
 /* ---- forward_lora.c ---- */
 
 /* A product of the base that adapters change: y[c - first][row] += scale * B (A x). */

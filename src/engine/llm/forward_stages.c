@@ -7,8 +7,9 @@
  *
  * Columns with an adapter: its products follow those of the base (forward_lora.c), with one barrier more each; and gate and up are made apart.
  *
- * "|" is a barrier. Row work is cut by member (the same rows of a matrix always meet the same member), column work likewise, and
- * attention tiles are taken from a shared list, because their lengths differ. */
+ * "|" is a barrier. Row work is cut by member (the same rows of a matrix meet the same member) and evened out in pieces where a member is
+ * held up, as it is where other threads want its CPU; column work is cut by member, and attention tiles are taken from a shared list,
+ * because their lengths differ. */
 #include "base/size.h"
 #include "engine/llm/forward_priv.h"
 
@@ -71,9 +72,10 @@ static void product(const struct run *r, const struct matrix *m, const struct ac
 {
     struct forward *f = r->f;
     struct matmul_out o = {.y = y, .ld = ld, .bias = bias, .residual = residual, .residual_ld = ld};
+    struct team_share share;
     uint32_t begin, end;
-    forward__my_rows(r, m->rows, &begin, &end);
-    if (begin < end)
+    forward__share_rows(r, m->rows, &share);
+    while (forward__take_rows(r, m->rows, &share, &begin, &end))
         f->k->matmul(m, acts_of(in, m), f->n_col, begin, end, &o, f->scratch[r->member].matmul);
 }
 
@@ -247,13 +249,16 @@ static void feed_forward(const struct run *r)
     struct forward *f = r->f;
     const struct llm_layer *l = r->l;
     struct matmul_out o = {.act = act_of(f->h)};
+    struct team_share share;
     uint32_t begin, end;
-    forward__my_rows(r, l->up.rows, &begin, &end);
-    if (begin < end && f->n_base)
+    forward__share_rows(r, l->up.rows, &share);
+    while (f->n_base && forward__take_rows(r, l->up.rows, &share, &begin, &end))
         f->k->matmul_gated(f->h->parallel_gate ? &l->gate : NULL, &l->up, acts_of(&f->in, &l->up), f->n_base, begin, end, &o,
                            l->up_b, acts_of(&f->ffn, &l->down), f->scratch[r->member].matmul);
-    if (f->n_groups)
+    if (f->n_groups) {
+        forward__my_rows(r, l->up.rows, &begin, &end);
         adapted_feed_forward(r, begin, end);
+    }
     team_barrier(r->t, r->member);
 }
 
@@ -367,9 +372,11 @@ static void logits(const struct run *r)
     for (uint32_t i = begin; i < end; i++)
         put_wanted(r, i, &n);
     team_barrier(r->t, r->member);
-    forward__my_rows(r, f->m->output.rows, &begin, &end);
-    for (uint32_t row = begin; row < end; row += OUTPUT_CHUNK_ROWS)
-        logit_rows(r, row, MIN_OF(end, row + OUTPUT_CHUNK_ROWS));
+    struct team_share share;
+    forward__share_rows(r, f->m->output.rows, &share);
+    while (forward__take_rows(r, f->m->output.rows, &share, &begin, &end))
+        for (uint32_t row = begin; row < end; row += OUTPUT_CHUNK_ROWS)
+            logit_rows(r, row, MIN_OF(end, row + OUTPUT_CHUNK_ROWS));
 }
 
 /* Member 0 looks whether anybody still wants the result; the others see its answer behind the next barrier. */

@@ -37,6 +37,10 @@ struct member {
     struct team *team;
     uint32_t index;
     uint32_t misses; /* this member's own */
+    uint32_t shares; /* loops begun; its own */
+    /* How far its part of a loop is taken: the loop's id above, the next unit below. By id, so that nobody needs to reset it: another id means
+     * untouched. Loops that can be under way at once differ by less than TEAM_SHARES. */
+    alignas(64) _Atomic uint64_t taken[TEAM_SHARES];
 };
 
 struct team {
@@ -199,6 +203,43 @@ uint32_t team_take(struct team *t, uint32_t n)
         return UINT32_MAX;
     i = atomic_fetch_add_explicit(&t->taken, 1, memory_order_relaxed);
     return i < n ? i : UINT32_MAX;
+}
+
+void team_share_begin(struct team *t, uint32_t member, uint32_t n, uint32_t grain, struct team_share *s)
+{
+    *s = (struct team_share){.id = ++t->members[member].shares, .n = n, .grain = grain, .of = member};
+}
+
+/* The next piece of member `of`'s part. */
+static bool take_of(struct team *t, const struct team_share *s, uint32_t of, uint32_t *begin, uint32_t *end)
+{
+    _Atomic uint64_t *word = &t->members[of].taken[s->id % TEAM_SHARES];
+    uint32_t first, stop;
+    team_range(t, of, s->n, &first, &stop);
+    uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    for (;;) {
+        uint32_t next = (uint32_t)(seen >> 32) == s->id ? (uint32_t)seen : first;
+        if (next >= stop)
+            return false;
+        *begin = next;
+        *end = stop - next < s->grain ? stop : next + s->grain;
+        if (atomic_compare_exchange_weak_explicit(word, &seen, (uint64_t)s->id << 32 | *end, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    }
+}
+
+bool team_share_take(struct team *t, struct team_share *s, uint32_t *begin, uint32_t *end)
+{
+    if (t->size == 1) {
+        *begin = 0;
+        *end = s->n;
+        return s->asked++ == 0 && s->n > 0;
+    }
+    for (; s->asked < t->size; s->asked++, s->of = s->of + 1 < t->size ? s->of + 1 : 0)
+        if (take_of(t, s, s->of, begin, end))
+            return true;
+    return false;
 }
 
 void team_range(const struct team *t, uint32_t member, uint32_t n, uint32_t *begin, uint32_t *end)

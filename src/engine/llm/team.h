@@ -1,8 +1,8 @@
 /* team.h: the compute threads of one model: they run the same function together and meet at barriers.
  *
  * A step is one team_run: every member calls fn(arg, member, team); member 0 is the calling (step) thread. Inside, work is cut by member
- * (team_range: the same rows always go to the same member, so they stay in its caches and on its NUMA node) or taken from a shared
- * counter (team_take), and team_barrier separates stages. A barrier spins for about 50 us, then sleeps on a futex; between runs
+ * (team_range), cut and then evened out (team_share: the same rows go to the same member, so they stay in its caches and on its NUMA node, but
+ * what a member that is held up has left is taken from it) or taken from a shared counter (team_take), and team_barrier separates stages. A barrier spins for about 50 us, then sleeps on a futex; between runs
  * members sleep the same way. With one member there is no thread and nothing is atomic. Oversubscribed (more members than CPUs that really
  * run) waiting members give the CPU away instead of burning it.
  *
@@ -38,6 +38,17 @@ void team_barrier(struct team *t, uint32_t member);
 /* Inside a run: the next index below `n` of the current stage's shared list, UINT32_MAX when it's empty. The counter starts at 0 after
  * team_run begins and after each team_barrier; so a stage holds at most one list. */
 uint32_t team_take(struct team *t, uint32_t n);
+
+/* A loop over n units that the members share. */
+struct team_share {
+    uint32_t id, n, grain; /* team.c's */
+    uint32_t of, asked;    /* whose part is being taken from; how many members' parts were found used up */
+};
+#define TEAM_SHARES 4 /* one more than may be begun between two barriers */
+/* Inside a run: begin the next such loop. Every member must begin the same ones in the same order. Pieces have `grain` >= 1 units, or what is left. */
+void team_share_begin(struct team *t, uint32_t member, uint32_t n, uint32_t grain, struct team_share *s);
+/* The next piece [*begin, *end) for the member that began `s`: of its own part (team_range) first, then of the others'. False: nothing is left. */
+bool team_share_take(struct team *t, struct team_share *s, uint32_t *begin, uint32_t *end);
 
 /* This member's part [*begin, *end) of n units, contiguous, sizes differing by at most one. Multiply by KERNEL_ROW_UNIT for rows. */
 void team_range(const struct team *t, uint32_t member, uint32_t n, uint32_t *begin, uint32_t *end);

@@ -71,6 +71,12 @@ uint64_t api__tenant_of(const struct api_call *call)
 
 static int refuse(struct http_request *r, const struct admission *m, struct str model, uint64_t wait_ns, struct error *err)
 {
+    if (m->refused == LIMIT_SATURATED && m->ticket.pressed)
+        return error_set(
+            err, STATUS_EXHAUSTED,
+            "more important requests of this server take longer than they should, and this one is of class %s: try "
+            "again later",
+            limit_class_name(m->class));
     if (m->refused == LIMIT_SATURATED)
         return error_set(
             err, STATUS_EXHAUSTED,

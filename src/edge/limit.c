@@ -176,13 +176,24 @@ static uint64_t minimum_of(const struct limit *l, uint32_t size)
     return a && b ? MIN_OF(a, b) : MAX_OF(a, b);
 }
 
+uint64_t limit_alone_ns(const struct limit *l, uint64_t size)
+{
+    uint32_t class = size_class(size);
+    double a = l->least_each[0][class], b = l->least_each[1][class], each = a > 0 && b > 0 ? MIN_OF(a, b) : MAX_OF(a, b);
+    return MAX_OF(minimum_of(l, class), (uint64_t)(each * (double)MAX_OF(size, (uint64_t)1)));
+}
+
 static void next_epoch(struct limit *l, uint64_t now_ns)
 {
     bool long_gone = now_ns - l->epoch_at_ns >= 2 * l->o.epoch_ns; /* nobody asked for a whole one */
     memcpy(l->least_ns[1], l->least_ns[0], sizeof l->least_ns[1]);
     memset(l->least_ns[0], 0, sizeof l->least_ns[0]);
-    if (long_gone)
+    memcpy(l->least_each[1], l->least_each[0], sizeof l->least_each[1]);
+    memset(l->least_each[0], 0, sizeof l->least_each[0]);
+    if (long_gone) {
         memset(l->least_ns[1], 0, sizeof l->least_ns[1]);
+        memset(l->least_each[1], 0, sizeof l->least_each[1]);
+    }
     if (l->blind && l->reached && l->o.adaptive && !l->probing) {
         l->probing = l->limit;
         l->limit = MAX_OF(l->limit / 2, (double)l->o.least);
@@ -220,6 +231,8 @@ void limit_sample(struct limit *l, uint64_t latency_ns, uint64_t run_ns, uint64_
     l->blind = !run_ns;
     run_ns = run_ns ? MIN_OF(run_ns, latency_ns) : latency_ns;
     *least = *least ? MIN_OF(*least, run_ns) : run_ns;
+    double each = (double)run_ns / (double)MAX_OF(size, (uint64_t)1), *least_each = &l->least_each[0][class];
+    *least_each = *least_each > 0 ? MIN_OF(*least_each, each) : each;
     if (!l->window_ns) {
         l->window_ns = now_ns;
         l->samples = 0;

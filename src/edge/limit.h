@@ -72,6 +72,7 @@ struct limit {
     /* the minimum */
     uint64_t epoch_at_ns;
     uint64_t least_ns[2][LIMIT_SIZES]; /* this epoch's and the one before's; 0: none */
+    double least_each[2][LIMIT_SIZES]; /* the same for a row or token of it */
     bool blind;                        /* run and wait can't be told apart */
     bool reached;                      /* the limit was, in this epoch */
     double probing;                    /* the limit to go back to; 0: no probe is under way */
@@ -90,6 +91,9 @@ void limit_end(struct limit *l, enum limit_class class, uint64_t tenant, bool sh
 /* What a request that was answered took: `latency_ns` from admission, `run_ns` of it in the run that answered it (0: not known apart), a run
  * of `size` (rows, tokens). To be given before limit_end. */
 void limit_sample(struct limit *l, uint64_t latency_ns, uint64_t run_ns, uint64_t size, uint64_t now_ns);
+
+/* What a run of `size` takes alone, as far as is known: the least that runs like it took, or its rows at the least that one took. 0: unknown. */
+uint64_t limit_alone_ns(const struct limit *l, uint64_t size);
 
 /* The limit now, in requests. */
 uint32_t limit_now(const struct limit *l);

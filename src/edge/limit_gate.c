@@ -10,7 +10,9 @@
 #include "base/map.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "edge/pressure.h"
 #include "obs/metrics.h"
+#include "os/clock.h"
 #include "os/random.h"
 #include "os/thread.h"
 
@@ -37,6 +39,7 @@ struct limit_state {
     const struct limit_model_policy *policy; /* NULL: none */
     struct limit limit;
     struct breaker breaker;
+    struct pressure_window windows[LIMIT_LOW]; /* of the classes that have one below */
     uint32_t busy;
     bool saturated;
     uint64_t refused_ns; /* when last */
@@ -55,6 +58,12 @@ struct limit_gate {
     struct list sets;
     size_t n_states;
     _Atomic(struct limit_state *) states[STATES]; /* open addressing; never removed */
+    struct os_mutex pressure_lock;                /* RANK_LEAF: what follows */
+    struct pressure pressure;
+    bool sheds[LIMIT_CLASSES]; /* as told */
+    _Atomic bool pressed;      /* something is shed: else nobody takes the lock to ask */
+    struct metric *pressure_shed[LIMIT_CLASSES], *pressure_share[LIMIT_CLASSES];
+    struct metric_family *pressure_changes;
     struct metric_family *limit_family, *in_flight_family, *shed_family, *breaker_family, *changes_family, *degraded_family;
 };
 
@@ -113,6 +122,13 @@ const struct limit_policy *limit_gate_policy(const struct limit_gate *g)
 static void refresh_gauges(void *ctx)
 {
     struct limit_gate *g = ctx;
+    uint64_t now = os_monotonic_ns();
+    for (int c = LIMIT_HIGH; c < LIMIT_CLASSES; c++) {
+        os_mutex_lock(&g->pressure_lock);
+        double share = pressure_share(&g->pressure, (enum limit_class)c, now);
+        os_mutex_unlock(&g->pressure_lock);
+        metric_set(g->pressure_share[c], share);
+    }
     for (size_t i = 0; i < STATES; i++) {
         struct limit_state *s = atomic_load_explicit(&g->states[i], memory_order_acquire);
         if (!s)
@@ -125,6 +141,25 @@ static void refresh_gauges(void *ctx)
         metric_set(s->limit_gauge, limit);
         metric_set(s->in_flight, n);
         metric_set(s->breaker_gauge, state);
+    }
+}
+
+static void make_pressure_metrics(struct limit_gate *g, struct metrics *m)
+{
+    static const char *const by_class[] = {"class", NULL}, *const by_change[] = {"class", "to", NULL};
+    struct metric_family *shed =
+        metrics_family(m, METRIC_COUNTER, "inferd_pressure_shed_total",
+                       "Requests refused for the sake of more important ones of other models.", by_class, NULL, 0);
+    struct metric_family *share = metrics_family(
+        m, METRIC_GAUGE, "inferd_pressure_share",
+        "Part of a class's requests that more important ones of other models leave room for.", by_class, NULL, 0);
+    g->pressure_changes = metrics_family(
+        m, METRIC_COUNTER, "inferd_pressure_changes_total",
+        "How often a class began to be shed for other models' sake, and was let in again: shed, calm.", by_change, NULL, 0);
+    for (int c = LIMIT_HIGH; c < LIMIT_CLASSES; c++) {
+        const char *const name[] = {limit_class_name((enum limit_class)c)};
+        g->pressure_shed[c] = metrics_series(shed, name);
+        g->pressure_share[c] = metrics_series(share, name);
     }
 }
 
@@ -148,6 +183,7 @@ static void make_families(struct limit_gate *g, struct metrics *m)
     g->degraded_family =
         metrics_family(m, METRIC_COUNTER, "inferd_degraded_total",
                        "Requests answered by a model's fallback or a cached answer, by why.", by_reason, NULL, 0);
+    make_pressure_metrics(g, m);
 }
 
 int limit_gate_create(struct str text, const char *where, struct metrics *metrics, struct logger *log, struct limit_gate **out,
@@ -160,6 +196,7 @@ int limit_gate_create(struct str text, const char *where, struct metrics *metric
     g->log = log;
     g->seed = os_random_u64();
     os_mutex_init(&g->lock, RANK_CALLS);
+    os_mutex_init(&g->pressure_lock, RANK_LEAF);
     list_init(&g->sets);
     int rc = limit_gate_replace(g, text, where, err);
     if (rc < 0) {
@@ -189,6 +226,7 @@ void limit_gate_destroy(struct limit_gate *g)
     }
     while ((l = list_pop_front(&g->sets)))
         free_set(LIST_ENTRY(l, struct rule_set, link));
+    os_mutex_release(&g->pressure_lock);
     os_mutex_release(&g->lock);
     free(g);
 }
@@ -327,6 +365,59 @@ static void tell(struct limit_gate *g, struct limit_state *s, const struct chang
         LOG(g->log, LOG_INFO, "model_restored", LOG_STR("model", s->model));
 }
 
+/* ---- what models owe each other ---- */
+
+/* Classes that begin or cease to be shed: the bits of those that changed. Locked. */
+static unsigned look_at_pressure(struct limit_gate *g, uint64_t now_ns)
+{
+    unsigned changed = 0;
+    bool any = false;
+    for (int c = LIMIT_HIGH; c < LIMIT_CLASSES; c++) {
+        bool sheds = pressure_share(&g->pressure, (enum limit_class)c, now_ns) < 1;
+        changed |= (unsigned)(sheds != g->sheds[c]) << c | (unsigned)sheds << (c + LIMIT_CLASSES);
+        g->sheds[c] = sheds;
+        any |= sheds;
+    }
+    atomic_store_explicit(&g->pressed, any, memory_order_relaxed);
+    return changed;
+}
+
+static void tell_pressure(struct limit_gate *g, unsigned changed)
+{
+    for (int c = LIMIT_HIGH; c < LIMIT_CLASSES; c++) {
+        bool sheds = changed >> (c + LIMIT_CLASSES) & 1;
+        const char *name = limit_class_name((enum limit_class)c);
+        if (!(changed >> c & 1))
+            continue;
+        if (g->metrics)
+            metric_inc(metrics_series(g->pressure_changes, (const char *const[]){name, sheds ? "shed" : "calm"}));
+        LOG(g->log, sheds ? LOG_WARN : LOG_INFO, sheds ? "pressure_sheds" : "pressure_calm", LOG_S("class", name));
+    }
+}
+
+/* A window of a class on some model has ended. */
+static void press(struct limit_gate *g, enum limit_class class, bool squeezed, uint64_t now_ns)
+{
+    os_mutex_lock(&g->pressure_lock);
+    pressure_tell(&g->pressure, class, squeezed, now_ns);
+    unsigned changed = look_at_pressure(g, now_ns);
+    os_mutex_unlock(&g->pressure_lock);
+    tell_pressure(g, changed);
+}
+
+/* Nobody is in the way of more important ones of other models, or this request is of those that are let in all the same. */
+static bool is_let_in(struct limit_gate *g, enum limit_class class, uint64_t now_ns)
+{
+    if (class == LIMIT_CORE || !atomic_load_explicit(&g->pressed, memory_order_relaxed))
+        return true;
+    os_mutex_lock(&g->pressure_lock);
+    bool let_in = pressure_admit(&g->pressure, class, now_ns);
+    unsigned changed = look_at_pressure(g, now_ns);
+    os_mutex_unlock(&g->pressure_lock);
+    tell_pressure(g, changed);
+    return let_in;
+}
+
 /* ---- a request ---- */
 
 static enum limit_reason begin(struct limit_state *s, uint64_t now_ns, struct limit_ticket *t, uint64_t *wait_ns)
@@ -358,6 +449,7 @@ enum limit_reason limit_gate_begin(struct limit_gate *g, struct str model, enum 
                                    uint32_t busy, uint64_t now_ns, struct limit_ticket *t, uint64_t *wait_ns)
 {
     struct limit_state *s = state_of(g, model);
+    bool let_in = is_let_in(g, class, now_ns);
     struct changes c;
     *wait_ns = 0;
     *t = (struct limit_ticket){.class = class, .tenant = tenant};
@@ -368,6 +460,13 @@ enum limit_reason limit_gate_begin(struct limit_gate *g, struct str model, enum 
     if (!s->policy) {
         os_mutex_unlock(&s->lock);
         return LIMIT_NONE;
+    }
+    if (!let_in && s->policy->limited && s->policy->pressure) {
+        s->refused[class]++;
+        os_mutex_unlock(&s->lock);
+        t->pressed = true;
+        metric_inc(g->pressure_shed[class]);
+        return LIMIT_SATURATED;
     }
     look_before(s, &c);
     enum limit_reason why = begin(s, now_ns, t, wait_ns);
@@ -386,6 +485,7 @@ void limit_gate_end(struct limit_gate *g, struct limit_ticket *t, const struct l
 {
     struct limit_state *s = t->state;
     struct changes c;
+    bool ended = false, squeezed = false;
     if (!s)
         return;
     os_mutex_lock(&s->lock);
@@ -395,6 +495,10 @@ void limit_gate_end(struct limit_gate *g, struct limit_ticket *t, const struct l
     if (t->limited) {
         if (r->latency_ns)
             limit_sample(&s->limit, r->latency_ns, r->run_ns, r->size, now_ns);
+        if (r->latency_ns && t->class < LIMIT_LOW && s->policy && s->policy->pressure)
+            ended = pressure_window_add(&s->windows[t->class], r->latency_ns, r->run_ns, limit_alone_ns(&s->limit, r->size),
+                                        limit_counted(&s->limit, LIMIT_LOW), s->limit.o.least, s->limit.o.tolerance, now_ns,
+                                        &squeezed);
         limit_end(&s->limit, t->class, t->tenant, t->shared);
         s->saturated &= now_ns - s->refused_ns < CALM_NS;
     }
@@ -408,6 +512,8 @@ void limit_gate_end(struct limit_gate *g, struct limit_ticket *t, const struct l
     os_mutex_unlock(&s->lock);
     c.class = t->class;
     tell(g, s, &c);
+    if (ended)
+        press(g, t->class, squeezed, now_ns);
     *t = (struct limit_ticket){0};
 }
 
@@ -475,7 +581,14 @@ static void render_state(const struct limit_state *s, uint64_t now_ns, struct bu
 void limit_gate_render(struct limit_gate *g, uint64_t now_ns, struct buf *out)
 {
     bool any = false;
-    buf_printf(out, "\"rules\":%zu,\"models\":[", limit_gate_policy(g)->n_rules);
+    buf_printf(out, "\"rules\":%zu,\"pressure\":{", limit_gate_policy(g)->n_rules);
+    for (int c = LIMIT_HIGH; c < LIMIT_CLASSES; c++) {
+        os_mutex_lock(&g->pressure_lock);
+        double share = pressure_share(&g->pressure, (enum limit_class)c, now_ns);
+        os_mutex_unlock(&g->pressure_lock);
+        buf_printf(out, "%s\"%s\":%.3f", c > LIMIT_HIGH ? "," : "", limit_class_name((enum limit_class)c), share);
+    }
+    buf_append_z(out, "},\"models\":[");
     for (size_t i = 0; i < STATES; i++) {
         struct limit_state *s = atomic_load_explicit(&g->states[i], memory_order_acquire);
         if (!s)

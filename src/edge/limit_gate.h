@@ -26,6 +26,7 @@ struct limit_ticket {
     uint32_t epoch;
     enum limit_class class;
     bool limited, shared, breaks;
+    bool pressed; /* refused for the sake of other models' more important requests (pressure.h) */
 };
 
 /* `metrics` and `log` may be NULL. Errors as limit_policy_parse; NOMEM. */

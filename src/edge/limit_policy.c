@@ -222,8 +222,9 @@ static int read_breaker(const struct reader *r, const struct node *n, struct lim
 
 static int read_model(const struct reader *r, const struct node *map, struct limit_model_policy *out)
 {
-    int rc = map->kind == NODE_MAP ? 0 : bad(r, map, "a map of match, limit, breaker, fallback and cache");
-    *out = (struct limit_model_policy){.limited = true, .breaks = true, .limit = limit_defaults, .breaker = breaker_defaults};
+    int rc = map->kind == NODE_MAP ? 0 : bad(r, map, "a map of match, limit, breaker, pressure, fallback and cache");
+    *out = (struct limit_model_policy){
+        .limited = true, .breaks = true, .pressure = true, .limit = limit_defaults, .breaker = breaker_defaults};
     for (const struct node *c = map->first; rc == 0 && c; c = c->next) {
         if (str_eqz(c->key, "match")) {
             rc = read_pattern(r, c, &out->match);
@@ -231,6 +232,9 @@ static int read_model(const struct reader *r, const struct node *map, struct lim
             rc = read_limit(r, c, out);
         } else if (str_eqz(c->key, "breaker")) {
             rc = read_breaker(r, c, out);
+        } else if (str_eqz(c->key, "pressure")) {
+            out->pressure = str_eqz(c->text, "on");
+            rc = c->kind == NODE_SCALAR && (out->pressure || str_eqz(c->text, "off")) ? 0 : bad(r, c, "on or off");
         } else if (str_eqz(c->key, "fallback")) {
             out->fallback = c->text.p;
             rc = c->kind == NODE_SCALAR && str_is_model_name(c->text) ? 0 : bad(r, c, "the name of a model");
@@ -238,7 +242,7 @@ static int read_model(const struct reader *r, const struct node *map, struct lim
             out->cache = str_eqz(c->text, "true");
             rc = c->kind == NODE_SCALAR && (out->cache || str_eqz(c->text, "false")) ? 0 : bad(r, c, "true or false");
         } else {
-            rc = unknown(r, c, "a model", "match, limit, breaker, fallback and cache");
+            rc = unknown(r, c, "a model", "match, limit, breaker, pressure, fallback and cache");
         }
     }
     if (rc == 0 && !out->match)

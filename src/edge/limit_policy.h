@@ -23,6 +23,7 @@ struct limit_rule {
 struct limit_model_policy {
     const char *match;
     bool limited, breaks;
+    bool pressure;              /* shares the machine with the others: see pressure.h */
     struct limit_options limit; /* least 0: what keeps the model busy; most 0: as the gate thinks right */
     struct breaker_options breaker;
     const char *fallback; /* NULL: none */

@@ -223,12 +223,15 @@ static void log_ready(struct registry *r, const struct model_version *v, uint64_
               v->config.default_deadline_ms ? v->config.default_deadline_ms : v->home->default_deadline_ns / 1000000));
 }
 
-static void show_state(struct registry *r, struct entry *e, struct str version, enum version_state state, const char *reason)
+static void show_state(struct registry *r, struct entry *e, struct str version, enum version_state state, const char *reason,
+                       bool no_memory)
 {
     os_mutex_lock(&r->lock);
     struct entry_version *ev = registry__entry_version(e, version, true);
-    if (ev && !ev->v) /* a reload beside a serving version leaves it READY */
+    if (ev && !ev->v) { /* a reload beside a serving version leaves it READY */
         registry__state(ev, state, reason);
+        ev->no_memory = no_memory;
+    }
     os_mutex_unlock(&r->lock);
     registry__publish(r);
 }
@@ -282,10 +285,10 @@ static int load_version(struct registry *r, struct entry *e, const struct repo_m
     uint64_t fingerprint = fingerprint_of(m, rv, e->inline_config), start = os_monotonic_ns();
     struct model_version *v = NULL;
     LOG(r->o.log, LOG_INFO, "model_loading", LOG_STR("model", m->name), LOG_STR("version", rv->name));
-    show_state(r, e, rv->name, VERSION_LOADING, "");
+    show_state(r, e, rv->name, VERSION_LOADING, "", false);
     int rc = build_version(r, e, m, rv, fingerprint, &v, err);
     if (!rc && v->config.n_warmup)
-        show_state(r, e, rv->name, VERSION_WARMING, "");
+        show_state(r, e, rv->name, VERSION_WARMING, "", false);
     if (!rc)
         rc = registry__warmup(r, m, v, err);
     if (!rc && !unchanged(r, m, rv, e->inline_config, fingerprint))
@@ -297,7 +300,7 @@ static int load_version(struct registry *r, struct entry *e, const struct repo_m
         LOG(r->o.log, LOG_ERROR, "model_failed", LOG_STR("model", m->name), LOG_STR("version", rv->name),
             LOG_S("reason", err->text));
         model_version_unref(v);
-        show_state(r, e, rv->name, VERSION_FAILED, err->text);
+        show_state(r, e, rv->name, VERSION_FAILED, err->text, rc == STATUS_NOMEM || rc == STATUS_EXHAUSTED);
         return rc;
     }
     log_ready(r, v, (os_monotonic_ns() - start) / 1000000);

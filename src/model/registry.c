@@ -76,6 +76,7 @@ void registry__state(struct entry_version *ev, enum version_state state, const c
     if (ev->state != state)
         ev->since_ns = os_monotonic_ns();
     ev->state = state;
+    ev->no_memory = false;
     snprintf(ev->reason, sizeof ev->reason, "%s", reason ? reason : "");
 }
 
@@ -128,6 +129,7 @@ static bool picture_entry(struct snapshot *s, struct snap_model *m, const struct
         m->versions[m->n_versions++] = (struct snap_version){.name = copy(&s->arena, ev->name),
                                                              .reason = copy(&s->arena, ev->reason),
                                                              .state = ev->state,
+                                                             .no_memory = ev->no_memory,
                                                              .since_ns = ev->since_ns,
                                                              .v = ev->v ? model_version_ref(ev->v) : NULL};
     }

@@ -71,7 +71,7 @@ bool registry_settled(const struct registry *r); /* the first load pass is over 
 
 /* Find a version that serves. `version`: empty (the highest ready one by version order, or the model's `stable` label
  * where set), an integer, a semver or a label. On success *out holds a reference. NOT_FOUND: unknown model or version;
- * UNAVAILABLE: known, not ready (text says the state and reason). Any thread, wait-free for readers. */
+ * UNAVAILABLE: known, not ready (text says the state and reason); NOMEM: the same, and it is for want of memory. Any thread, wait-free for readers. */
 int registry_find(struct registry *r, struct str model, struct str version, struct model_version **out,
                   struct error *err) MUST_CHECK;
 struct model_version *model_version_ref(struct model_version *v);

@@ -20,6 +20,7 @@ struct entry_version {
     char *name;
     enum version_state state;
     char reason[ERROR_TEXT_BYTES];
+    bool no_memory;          /* FAILED for want of it */
     uint64_t since_ns;       /* in this state */
     struct model_version *v; /* what serves, one reference; NULL: nothing */
 };

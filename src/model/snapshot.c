@@ -110,9 +110,9 @@ static int not_ready(const struct snap_model *m, const struct snap_version *v, s
     static const char *const words[] = {"is not loaded", "is loading",        "is warming up",
                                         "is not ready",  "is being unloaded", "failed to load"};
     struct str reason = v ? v->reason : m->reason;
-    return error_set(err, STATUS_UNAVAILABLE, "model \"%.*s\"%s%.*s %s%s%.*s", STR_ARG(m->name), v ? " version " : "",
-                     STR_ARG(v ? v->name : (struct str){0}), words[v ? v->state : VERSION_UNLOADED], reason.n ? ": " : "",
-                     STR_ARG(reason));
+    return error_set(err, v && v->no_memory ? STATUS_NOMEM : STATUS_UNAVAILABLE, "model \"%.*s\"%s%.*s %s%s%.*s",
+                     STR_ARG(m->name), v ? " version " : "", STR_ARG(v ? v->name : (struct str){0}),
+                     words[v ? v->state : VERSION_UNLOADED], reason.n ? ": " : "", STR_ARG(reason));
 }
 
 int snapshot_find(const struct snapshot *s, struct str model, struct str version, struct model_version **out, struct error *err)

@@ -17,6 +17,7 @@
 struct snap_version {
     struct str name, reason;
     enum version_state state;
+    bool no_memory; /* FAILED for want of it */
     uint64_t since_ns;
     struct model_version *v; /* serving; holds a reference. NULL: none */
 };

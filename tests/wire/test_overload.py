@@ -1,6 +1,9 @@
 """Overload over the wire: limits, classes, circuit breakers, and who answers instead. One server; each test has models of its own."""
 import concurrent.futures
+import os
 import subprocess
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -27,6 +30,9 @@ models:
 - {{match: narrow, limit: {{max: 2, burst: 0}}}}
 - {{match: narrow-leans, limit: {{max: 1, burst: 0}}, fallback: light}}
 - {{match: talker, limit: {{max: 1, burst: 0}}, fallback: small-talker}}
+- {{match: "heavy,starved", breaker: off, fallback: light}}
+- {{match: heavy-alone}}
+- {{match: heavy-talker, fallback: small-talker}}
 - {{match: odd, limit: {{max: 1, burst: 0}}, fallback: other-shape}}
 """
 
@@ -42,6 +48,10 @@ def world(tmp_path_factory):
     write_fake(root, "light", ONE)
     write_fake(root, "never", ONE + "load_fail = no such weights\n")
     write_fake(root, "never-either", ONE + "load_fail = nor these\n")
+    for name in ("heavy", "heavy-alone"):
+        write_fake(root, name, ONE + "estimate_bytes = 64000GiB\n")
+    write_fake(root, "heavy-talker", "tokens = true\nestimate_bytes = 64000GiB\n")
+    write_fake(root, "starved", ONE + "fail_every = 1\nfail_no_memory = true\nfail_text = no memory for the tensors\n")
     write_fake(root, "other-shape", "input = Z FP32 [-1,3]\noutput = Y FP32 [-1,3] copy Z\n")
     for name in ("narrow", "narrow-leans", "odd"):
         write_fake(root, name, ONE + "base_us = 400000\n",
@@ -161,6 +171,20 @@ def test_a_model_that_did_not_load_is_answered_for_along_the_chain(world):
     assert r.json()["model_name"] == "light" and r.headers["x-inferd-degraded"] == "fallback=light; reason=not_ready"
 
 
+def test_memory_that_is_not_there_to_load_or_to_run_is_answered_for(world):
+    for model in ("heavy", "starved"):
+        r = ask(world, model, value=7.0)
+        assert r.status_code == 200 and r.json()["model_name"] == "light" and r.json()["outputs"][0]["data"] == [7.0, 7.0]
+        assert r.headers["x-inferd-degraded"] == "fallback=light; reason=out_of_memory", model
+        world.wait_metric("inferd_degraded_total", 1, model=model, by="fallback", reason="out_of_memory")
+    chat = requests.post(world.url + "/v1/chat/completions", headers={"x-api-key": world.plain}, timeout=30,
+                         json={"model": "heavy-talker", "messages": [{"role": "user", "content": "hello"}]})
+    assert chat.json()["model"] == "small-talker" and chat.json()["choices"][0]["message"]["content"] == "short"
+    assert chat.headers["x-inferd-degraded"] == "fallback=small-talker; reason=out_of_memory"
+    alone = ask(world, "heavy-alone")
+    assert alone.status_code == 503 and "needs about 65536000 MiB" in alone.json()["error"] and "x-inferd-degraded" not in alone.headers
+
+
 def test_a_cached_answer(world):
     assert ask(world, "remembers", value=7.0).status_code == 200
     break_it(world, "remembers")
@@ -259,3 +283,49 @@ def test_mistakes_stop_the_start(tmp_path, rules, words):
     done = subprocess.run([BINARY, "serve", str(tmp_path / "models"), "--http.listen=127.0.0.1:0", "--metrics.listen=",
                            f"--overload.file={path}"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and words in done.stderr, done.stderr
+
+
+def test_a_flood_of_one_model_is_shed_for_the_sake_of_another(tmp_path):
+    """Models of one server share its processor: when the flood's runs make the core model's take longer, the flood is shed, from the bottom."""
+    root = tmp_path / "models"
+    spin = ONE + "base_us = 4000\nmode = spin\n"
+    write_fake(root, "core", spin, config="max_batch_size: 1\n")
+    write_fake(root, "flood", spin, config="max_batch_size: 1\ninstance_group: [{count: 4}]\n")
+    write_fake(root, "apart", ONE, config="max_batch_size: 1\n")
+    rules = tmp_path / "overload.yaml"
+    rules.write_text("rules: [{class: core, match: {model: core}}, {class: low, match: {model: '*'}}]\n"
+                     "models: [{match: apart, pressure: off}, {match: '*', breaker: off}]\n")
+    stop = threading.Event()
+    with Server(root, args=[f"--overload.file={rules}"], prefix=["taskset", "-c", str(min(os.sched_getaffinity(0)))]) as server:
+        server.plain = "none"
+
+        def flood():
+            while not stop.is_set():
+                ask(server, "flood")
+
+        def core():
+            while not stop.is_set():
+                answers.append(ask(server, "core"))
+                time.sleep(0.01)
+
+        answers = []
+        for _ in range(30):
+            answers.append(ask(server, "core"))
+        threads = [threading.Thread(target=flood) for _ in range(8)] + [threading.Thread(target=core)]
+        for t in threads:
+            t.start()
+        try:
+            server.wait_metric("inferd_pressure_shed_total", lambda n: n >= 1, **{"class": "low"})
+            seen = requests.get(server.admin_url + "/admin/limits").json()["pressure"]
+            assert seen["low"] < 1 and seen["high"] == 1
+            refused = []
+            wait_until(lambda: refused.append(ask(server, "flood")) or refused[-1].status_code == 429
+                       and "more important requests" in refused[-1].json()["error"])
+            assert "Retry-After" in refused[-1].headers
+            assert all(ask(server, "apart").status_code == 200 for _ in range(10))
+        finally:
+            stop.set()
+            for t in threads:
+                t.join()
+        assert {a.status_code for a in answers} == {200}
+        assert server.wait_records("pressure_sheds", **{"class": "low"})

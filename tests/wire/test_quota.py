@@ -126,7 +126,7 @@ def test_tokens_are_reserved_and_settled(world):
         assert int(fits.headers["x-ratelimit-cost"]) > 1000 - usage - 100
         # a hundred at once with room for one (litellm#34732)
         answers = []
-        threads = [threading.Thread(target=lambda: answers.append(chat(server, world.b, 600, "slow", text="abcdefghij").status_code))
+        threads = [threading.Thread(target=lambda: answers.append(chat(server, world.b, 600, "slow", text="abcdefghij" * 3).status_code))
                    for _ in range(30)]
         for t in threads:
             t.start()

@@ -235,8 +235,11 @@ static int act(struct engine_instance *i, const struct engine_run *run, uint64_t
     if (poisoned)
         return error_set(err, STATUS_INVALID, "an input holds the poison value %.*s", STR_ARG(s->poison.text));
     if ((s->fail_every && count % s->fail_every == 0) || (s->fail_rows_over && rows > s->fail_rows_over))
-        return error_set(err, s->fail_invalid ? STATUS_INVALID : STATUS_INTERNAL, "%.*s",
-                         STR_ARG(s->fail_text.n ? s->fail_text : STR("the model failed as its script says")));
+        return error_set(err,
+                         s->fail_no_memory ? STATUS_NOMEM
+                         : s->fail_invalid ? STATUS_INVALID
+                                           : STATUS_INTERNAL,
+                         "%.*s", STR_ARG(s->fail_text.n ? s->fail_text : STR("the model failed as its script says")));
     return STATUS_OK;
 }
 

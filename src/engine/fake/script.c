@@ -28,6 +28,7 @@ static const struct key {
     KEY(U64, fail_every),
     KEY(U64, fail_rows_over),
     KEY(BOOL, fail_invalid),
+    KEY(BOOL, fail_no_memory),
     KEY(TEXT, fail_text),
     KEY(TRIGGER, poison),
     KEY(TRIGGER, hang),

@@ -42,6 +42,7 @@ struct fake_script {
     uint64_t fail_every;     /* every Nth run fails; 0: never */
     uint64_t fail_rows_over; /* a batch of more rows fails; 0: never */
     bool fail_invalid;       /* with INVALID instead of INTERNAL */
+    bool fail_no_memory;     /* with NOMEM */
     struct str fail_text;
     struct fake_trigger poison, hang;
     uint64_t hang_every, hang_ms; /* hang_ms 0: until cancelled, for ever when not cancellable */

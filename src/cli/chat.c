@@ -256,6 +256,9 @@ static int ask_once(struct chat *c)
         buf_append_z(&text, c->message);
     else
         rc = cli_read_file("-", INPUT_MAX, &text, &err);
+    if (rc == 0 && !str_trim(buf_str(&text)).n)
+        rc = error_set(&err, STATUS_INVALID, "there is nothing to ask: %s",
+                       c->message ? "--message is empty" : "standard input is empty");
     if (rc == 0) {
         add_message(c, "user", buf_str(&text));
         rc = ask(c, &err);

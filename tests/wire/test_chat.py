@@ -36,6 +36,9 @@ def test_errors(server):
     r = subprocess.run([BINARY, "chat", "--url", "http://127.0.0.1:1", "x", "-m", "x"], capture_output=True, text=True)
     assert r.returncode == 1 and r.stderr
     assert chat(server, "-m", "x", "--temperature=-1").returncode == 2
+    for args, stdin, why in (([], "", "standard input is empty"), ([], " \n", "standard input is empty"), (["-m", ""], "x", "--message is empty")):
+        r = chat(server, *args, stdin=stdin)
+        assert r.returncode == 1 and why in r.stderr and r.stdout == ""
 
 
 class Terminal:

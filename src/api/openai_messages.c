@@ -48,14 +48,19 @@ static int part_text(struct conversation *v, size_t at, size_t i, yyjson_val *pa
         at, i, STR_ARG(type));
 }
 
-/* The content of message `at` as one string; null is empty. */
-static int content_text(struct conversation *v, size_t at, yyjson_val *content, struct buf *out)
+/* The content of message `at` as one string; null is empty, where it may be (a call without words). */
+static int content_text(struct conversation *v, size_t at, struct str role, yyjson_val *content, struct buf *out)
 {
     size_t i, n;
     yyjson_val *part;
     struct str text;
-    if (!content || yyjson_is_null(content))
-        return 0;
+    if (!content || yyjson_is_null(content)) {
+        if (str_eqz(role, "assistant"))
+            return 0;
+        return openai__invalid(v->c, "messages", v->err,
+                               "messages[%zu].content is %s; it must be a string or an array of parts", at,
+                               content ? "null" : "missing");
+    }
     if (yyjson_is_str(content)) {
         buf_append_str(out, json_str(content));
         return 0;
@@ -212,7 +217,7 @@ static int add_message(struct conversation *v, size_t at, yyjson_val *from)
                                STR_ARG(role));
     yyjson_mut_val *m = yyjson_val_mut_copy(v->doc, from);
     buf_init(&text);
-    rc = m ? content_text(v, at, yyjson_obj_get(from, "content"), &text) : no_memory(v->err);
+    rc = m ? content_text(v, at, role, yyjson_obj_get(from, "content"), &text) : no_memory(v->err);
     if (rc == 0)
         rc = generate__guard_text(v->c, buf_str(&text), v->c->protocol->prompt_field, at, v->err);
     if (rc == 0)

@@ -74,3 +74,11 @@ def test_arguments_that_are_no_object_stay(server):
     odd = {**CALL, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "not json"}}]}
     got = seen(server, "able", [{"role": "user", "content": "x"}, odd])
     assert got["messages"][1]["tool_calls"][0]["function"]["arguments"] == "not json"
+
+
+def test_only_calls_may_come_without_content(server):
+    for message, what in (({"role": "user"}, "missing"), ({"role": "user", "content": None}, "null"), ({"role": "tool", "tool_call_id": "c1"}, "missing"),
+                          ({"role": "system", "content": None}, "null")):
+        r = requests.post(server.url + "/v1/chat/completions", json={"model": "plain", "messages": [message]})
+        error = r.json()["error"]
+        assert (r.status_code, error["param"]) == (400, "messages") and f"messages[0].content is {what}" in error["message"]

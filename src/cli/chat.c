@@ -246,6 +246,14 @@ static int converse(struct chat *c)
     return CLI_OK;
 }
 
+static bool is_blank(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (!strchr(" \t\r\n", s.p[i]) || !s.p[i])
+            return false;
+    return true;
+}
+
 static int ask_once(struct chat *c)
 {
     struct buf text;
@@ -256,7 +264,7 @@ static int ask_once(struct chat *c)
         buf_append_z(&text, c->message);
     else
         rc = cli_read_file("-", INPUT_MAX, &text, &err);
-    if (rc == 0 && !str_trim(buf_str(&text)).n)
+    if (rc == 0 && is_blank(buf_str(&text)))
         rc = error_set(&err, STATUS_INVALID, "there is nothing to ask: %s",
                        c->message ? "--message is empty" : "standard input is empty");
     if (rc == 0) {

@@ -413,14 +413,20 @@ static void plan_prompts(struct step *s, struct budget *b)
     }
 }
 
-/* What reading a prompt from `first` on costs is little, and there is room for it in this step. */
-static bool takes_whole(const struct step *s, const struct budget *b, uint32_t first, uint32_t n)
+/* Tokens, from `at` on, that a prompt gets which is read from `first` to `end`, because that costs little: all that is left of it; or, where it costs
+ * more than a short one, less the more it costs, as long as that is more than long ones get. 0: it is a long one, or there is no room. */
+static uint32_t ahead(const struct step *s, const struct budget *b, uint32_t first, uint32_t at, uint32_t end)
 {
-    double cost = step_cost_prompt(&s->cost, first, n), all = b->whole_ns + cost;
-    if (n > b->tok || cost <= 0 || cost > b->short_ns)
-        return false;
+    double whole = step_cost_prompt(&s->cost, first, end - first);
+    double ns = fmin(whole, b->short_ns * (b->short_ns / whole)), all = b->whole_ns + ns;
+    if (whole <= 0 || (whole > b->short_ns && ns <= b->ns))
+        return 0;
+    uint32_t n = whole <= b->short_ns ? end - at : step_cost_fit(&s->cost, &b->decodes, at, ns);
+    n = MIN_OF(n, end - at);
     bool few = b->whole_tok + n <= s->c.whole_tok, beside = b->decodes.n_decode && all <= b->ns;
-    return !b->whole_tok || (all <= b->short_ns && (few || beside));
+    if (n > b->tok || (b->whole_tok && (all > b->short_ns || (!few && !beside))))
+        return 0;
+    return n;
 }
 
 static void spend_whole(const struct step *s, struct budget *b, uint32_t first, uint32_t n)
@@ -435,14 +441,14 @@ static void spend_whole(const struct step *s, struct budget *b, uint32_t first, 
 }
 
 /* The waiting sequence to start next: best priority; then those that were running already, oldest first; then the tenant served least;
- * then arrival. `whole`: only those that are read whole within that budget; NULL: any. */
+ * then arrival. `whole`: only those that go ahead of long ones within that budget; NULL: any. */
 static struct step_seq *pick_waiting(struct step *s, const struct budget *whole)
 {
     struct step_seq *best = NULL;
     LIST_EACH(l, &s->waiting)
     {
         struct step_seq *seq = seq_of(l);
-        if (whole && !takes_whole(s, whole, 0, seq->n_tok))
+        if (whole && !ahead(s, whole, 0, 0, seq->n_tok))
             continue;
         if (best && seq->priority != best->priority)
             break;
@@ -520,16 +526,16 @@ static void plan_drafts(struct step *s)
     LIST_EACH(l, &s->running) seq_of(l)->n_draft = 0;
 }
 
-/* Prompts that cost little, whole and one after the other: cutting one up, or sharing a step among several, makes all of them late and none
- * earlier. At least one a step; further ones while they are few tokens, or fit into what long prompts would get. */
+/* Prompts that cost little, whole or nearly, and one after the other: cutting one up, or sharing a step among several, makes all of them late and
+ * none earlier. At least one a step; further ones while they are few tokens, or fit into what long prompts would get. */
 static void plan_whole(struct step *s, struct budget *b)
 {
     struct list *l = s->running.next;
     while (b->short_ns > 0 && l != &s->running) {
         struct step_seq *seq = seq_of(l);
         struct list *prev = l->prev;
-        uint32_t first = seq->n_found_tok, n = missing(seq);
-        if (reads(seq) && takes_whole(s, b, first, seq->n_tok - first) && take(s, seq, n))
+        uint32_t n = reads(seq) ? ahead(s, b, seq->n_found_tok, seq->n_computed, seq->n_tok) : 0;
+        if (n && take(s, seq, n))
             spend_whole(s, b, seq->n_computed, n);
         l = seq->state == STEP_RUNNING ? seq->link.next : prev->next;
     }
@@ -537,7 +543,9 @@ static void plan_whole(struct step *s, struct budget *b)
         struct step_seq *seq = pick_waiting(s, b);
         if (!seq || !start(s, seq, count_reserved(s)))
             return;
-        uint32_t first = seq->n_computed, n = missing(seq);
+        uint32_t first = seq->n_computed, n = ahead(s, b, first, first, seq->n_tok);
+        if (!n) /* what the cache has of it makes it no longer; but half a token may */
+            return;
         ASSERT(extend(s, seq, first + n));
         plan_item(s, seq, n);
         spend_whole(s, b, first, n);

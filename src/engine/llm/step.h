@@ -16,7 +16,8 @@
  * A prompt is short when reading all of it (but what the prefix cache has) costs at most `short_prompt_ns`. It is computed in one step, before
  * longer ones that came earlier: running streams wait that long for once, and nobody waits for it but those behind it. (First come,
  * first served is what the 95th percentile of the time to the first token wants: equal shares make every prompt as late as the last.)
- * A step takes one of them, or as many as are few tokens together.
+ * A step takes one of them, or as many as are few tokens together. One that costs k times as much gets a k-th of that time in each step, while
+ * that is more than a long one gets: a machine that is a little slower than thought must not make prompts of a common length long ones.
  *
  * While anything decodes, long prompts get what fits into a step of 2.25 times the decodes alone (or the target time, if that is less), but one
  * token at least: so the gap between two tokens of a stream stays below three times the usual, on a machine that may take 1.3 times as long

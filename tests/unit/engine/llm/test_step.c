@@ -363,7 +363,7 @@ static struct step *taught(struct blocks *b, uint64_t short_ms, struct seq **str
     return s;
 }
 
-/* 0.1 ms a token: 1,000 tokens are 100 ms and long, 300 and 200 are short. The long one came first and gets (2.25 - 1) * 10 ms = 125 tokens a step,
+/* 0.1 ms a token: 2,000 tokens are 200 ms and long, 300 and 200 are short. The long one came first and gets (2.25 - 1) * 10 ms = 125 tokens a step,
  * no more and no less; of the short ones the first is taken whole, the second isn't squeezed in beside it. */
 static void short_prompts_go_whole_and_in_order(void **state)
 {
@@ -371,7 +371,7 @@ static void short_prompts_go_whole_and_in_order(void **state)
     struct blocks *b = blocks_create(512, 1);
     struct seq *stream, *q[3];
     struct step *s = taught(b, 50, &stream);
-    static const uint32_t lengths[3] = {1000, 300, 200};
+    static const uint32_t lengths[3] = {2000, 300, 200};
     for (int i = 0; i < 3; i++) {
         q[i] = make(lengths[i], MAX_TOK, 5000 * (i + 1));
         assert_int_equal(step_admit(s, &q[i]->s, NULL), 0);
@@ -394,6 +394,25 @@ static void short_prompts_go_whole_and_in_order(void **state)
     step_done(s, 42500000);
     for (int i = 0; i < 3; i++)
         finish(s, q[i]);
+    finish(s, stream);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
+/* 1,000 tokens are 100 ms, twice what is short: half of those 50 ms a step, 250 tokens, which is more than the 125 of a long one. */
+static void longer_prompts_get_less_by_degrees(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(512, 1);
+    struct seq *stream, *q = make(1000, MAX_TOK, 5000);
+    struct step *s = taught(b, 50, &stream);
+    assert_int_equal(step_admit(s, &q->s, NULL), 0);
+    for (uint32_t i = 0; i < 4; i++) {
+        expect_item(step_next(s), q, i * 250, 250, i == 3);
+        step_done(s, 35000000);
+        stream->s.n_tok++;
+    }
+    finish(s, q);
     finish(s, stream);
     step_destroy(s);
     blocks_destroy(b);
@@ -497,16 +516,16 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double load_step_ms(const struct step_plan *p)
+static double load_step_ms(const struct step_plan *p, double slower)
 {
     double t = p->n_decode ? 2 + p->n_decode : 2;
     for (size_t i = 0; i < p->n_items; i++)
         if (p->items[i].n > 1)
             t += p->items[i].n * (0.51 + 0.00045 * (p->items[i].first + 0.5 * p->items[i].n));
-    return t;
+    return t * slower;
 }
 
-static struct served serve_load(uint64_t short_ms, double rate)
+static struct served serve_load(uint64_t short_ms, double rate, double slower)
 {
     enum { LIVE = 256 };
     static double arrivals[LOAD_REQUESTS], first[LOAD_REQUESTS];
@@ -534,7 +553,7 @@ static struct served serve_load(uint64_t short_ms, double rate)
             assert_int_equal(step_admit(s, &live[at]->s, NULL), 0);
         }
         const struct step_plan *p = step_next(s);
-        double took = load_step_ms(p);
+        double took = load_step_ms(p, slower);
         r.longest_step = p->n_decode && took > r.longest_step ? took : r.longest_step;
         now += took;
         step_done(s, (uint64_t)(took * 1e6));
@@ -564,13 +583,17 @@ static struct served serve_load(uint64_t short_ms, double rate)
 static void first_tokens_come_soon_under_load(void **state)
 {
     (void)state;
-    struct served parts = serve_load(0, 3.35), whole = serve_load(250, 3.35);
+    struct served parts = serve_load(0, 3.35, 1), whole = serve_load(250, 3.35, 1), slow = serve_load(250, 3.35 / 2, 2);
     print_message("first tokens after %.0f ms (p95 %.0f), steps up to %.0f; all in parts: %.0f (%.0f), %.0f\n", whole.mean,
                   whole.p95, whole.longest_step, parts.mean, parts.p95, parts.longest_step);
     assert_true(whole.mean <= 1.25 * 215);
     assert_true(whole.p95 <= 0.5 * parts.p95);
     assert_true(whole.p95 < 500);
     assert_true(whole.longest_step < 250);
+    /* a machine half as fast with half the load: 290 ms a prompt are more than 250, and the times are little more than twice those */
+    print_message("half as fast: %.0f ms (p95 %.0f), steps up to %.0f\n", slow.mean, slow.p95, slow.longest_step);
+    assert_true(slow.mean <= 2.5 * whole.mean && slow.p95 <= 2.5 * whole.p95);
+    assert_true(slow.longest_step <= 250 + 2.25 * 2 * (2 + 30)); /* a short one, and what a long one gets beside 30 decodes */
 }
 
 static void refuses_what_never_fits_and_a_full_queue(void **state)
@@ -905,6 +928,7 @@ int main(void)
         cmocka_unit_test(a_deep_prompt_keeps_the_gap),
         cmocka_unit_test(costs_are_learned_from_mixed_steps),
         cmocka_unit_test(short_prompts_go_whole_and_in_order),
+        cmocka_unit_test(longer_prompts_get_less_by_degrees),
         cmocka_unit_test(tiny_prompts_go_together),
         cmocka_unit_test(a_cached_beginning_makes_a_prompt_short),
         cmocka_unit_test(the_target_time_holds_for_short_prompts),

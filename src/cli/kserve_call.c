@@ -48,7 +48,8 @@ static int server_error(const struct http_client_answer *a, struct error *err)
     if (json_parse(&body, a->body, NULL, NULL) < 0)
         return error_set(err, code, "the server answers %d (%s)", a->status, http1_reason(a->status));
     if (json_get_str(body.root, "error", JSON_OPTIONAL, &text, NULL, NULL) == 0 && text.n)
-        (void)error_set(err, code, "the server answers %d: %.*s", a->status, STR_ARG(text));
+        (void)error_set(err, code, "the server answers %d: %.*s%s", a->status, STR_ARG(text),
+                        a->status == 401 ? "; this command sends the key in $INFERD_API_KEY" : "");
     else
         (void)error_set(err, code, "the server answers %d (%s)", a->status, http1_reason(a->status));
     json_release(&body);

@@ -49,8 +49,8 @@ static void describe(const struct kserve_model *m)
     struct cli_style style = cli_style(stdout);
     struct table t;
     printf("%s%.*s%s", style.bold, STR_ARG(m->name), style.off);
-    if (m->version.n)
-        printf(" version %.*s", STR_ARG(m->version));
+    if (m->versions.n)
+        printf(memchr(m->versions.p, ',', m->versions.n) ? " versions %.*s" : " version %.*s", STR_ARG(m->versions));
     if (m->platform.n)
         printf(" (%.*s)", STR_ARG(m->platform));
     printf(m->max_batch ? ", batches of up to %u rows\n" : ", no batching\n", m->max_batch);

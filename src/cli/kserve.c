@@ -81,6 +81,22 @@ static void parse_optional(yyjson_val *config, struct kserve_model *m)
     }
 }
 
+static bool keep_versions(struct arena *a, yyjson_val *list, struct str *out)
+{
+    struct buf text;
+    size_t i, n;
+    yyjson_val *v;
+    buf_init(&text);
+    yyjson_arr_foreach(list, i, n, v)
+    {
+        struct str version = json_str(v);
+        buf_printf(&text, "%s%.*s", i ? ", " : "", STR_ARG(version));
+    }
+    bool kept = !text.failed && keep(a, buf_str(&text), out);
+    buf_release(&text);
+    return kept;
+}
+
 static int parse_model(yyjson_val *root, yyjson_val *config, struct arena *a, struct kserve_model *m, struct error *err)
 {
     struct str name, platform = STR("");
@@ -94,8 +110,7 @@ static int parse_model(yyjson_val *root, yyjson_val *config, struct arena *a, st
         rc = parse_ios(root, "outputs", a, m->outputs, &m->n_outputs, err);
     if (rc < 0)
         return rc;
-    yyjson_val *last = yyjson_arr_get_last(versions);
-    if (!keep(a, name, &m->name) || !keep(a, platform, &m->platform) || !keep(a, json_str(last), &m->version))
+    if (!keep(a, name, &m->name) || !keep(a, platform, &m->platform) || !keep_versions(a, versions, &m->versions))
         return no_memory(err);
     int64_t max_batch = yyjson_get_sint(yyjson_obj_get(config, "max_batch_size"));
     m->max_batch = max_batch > 0 && max_batch <= UINT32_MAX ? (uint32_t)max_batch : 0;

@@ -21,7 +21,7 @@ struct kserve_io {
 
 /* What GET /v2/models/{m} and its /config say. Strings live in the arena given. */
 struct kserve_model {
-    struct str name, version, platform; /* version: the last one listed */
+    struct str name, versions, platform; /* versions: all that serve, with commas between */
     struct kserve_io inputs[KSERVE_IO_MAX], outputs[KSERVE_IO_MAX];
     size_t n_inputs, n_outputs;
     uint32_t max_batch; /* 0: axis 0 is no batch axis */

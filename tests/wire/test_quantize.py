@@ -108,7 +108,7 @@ def test_mistakes(tmp_path):
     quantized = tmp_path / "q8.gguf"
     assert quantize(source, quantized, "-t", "q8_0").returncode == 0
     result = quantize(quantized, to, "-t", "q4_0")
-    assert result.returncode == 1 and "is Q8_0 already: quantise from the original, or allow requantising" in result.stderr
+    assert result.returncode == 1 and "is Q8_0 already: quantise from the original, or allow it with --allow-requantize" in result.stderr
     assert quantize(quantized, to, "-t", "q4_0", "--allow-requantize").returncode == 0
     assert sorted(os.listdir(tmp_path)) == ["broken.gguf", "out.gguf", "q8.gguf"]  # no .part is left behind
 

@@ -40,7 +40,7 @@ static void model(void **state)
     struct error err = {0};
     const char config[] = "{\"max_batch_size\":8,\"input\":[{\"name\":\"o\",\"optional\":true}]}";
     assert_int_equal(kserve_model_parse(str_of(metadata), str_of(config), &arena, &m, &err), 0);
-    assert_true(str_eqz(m.name, "m") && str_eqz(m.version, "2") && str_eqz(m.platform, "onnxruntime_onnx"));
+    assert_true(str_eqz(m.name, "m") && str_eqz(m.versions, "1, 2") && str_eqz(m.platform, "onnxruntime_onnx"));
     assert_int_equal(m.max_batch, 8);
     assert_int_equal(m.n_inputs, 2);
     assert_int_equal(m.inputs[0].dtype, DTYPE_FP32);

@@ -134,7 +134,7 @@ static int plan(struct job *j)
         enum weight_type to = quant_mix_type(j->o->mix, &m, t->name, t->n_dims, t->dims[0], t->type);
         if (to != t->type && !is_plain(t->type) && !j->o->allow_requantize)
             return error_set(j->err, STATUS_UNIMPLEMENTED,
-                             "tensor \"%.*s\" is %s already: quantise from the original, or allow requantising",
+                             "tensor \"%.*s\" is %s already: quantise from the original, or allow it with --allow-requantize",
                              STR_ARG(t->name), weight_type_info((uint32_t)t->type)->name);
         j->types[i] = to;
         rc = gguf_writer_tensor(&j->w, t->name, to, t->n_dims, t->dims, &bytes, j->err);

@@ -16,7 +16,8 @@
 #include "base/status.h"
 #include "gateway/gateway_priv.h"
 
-#define TELL_NS 10000000000ull /* between two log lines about failing handshakes with one server */
+#define SWEEP_NS 1000000000ull  /* how soon connections of a pool that is gone close, while any are idle */
+#define TELL_NS  10000000000ull /* between two log lines about failing handshakes with one server */
 
 static void peer_free(struct peer *p)
 {
@@ -59,12 +60,16 @@ static uint64_t due(const struct conn *c)
     return c->idle_since_ns + c->peer->transport->keepalive_ns;
 }
 
-/* More than has to be kept ready? Nothing has to for a pool that was replaced. */
+/* Its pool was replaced or taken away: nobody will use it again, whatever keepalive_timeout says. */
+static bool is_left_over(const struct peer *p)
+{
+    return atomic_load_explicit(&p->transport->retired, memory_order_relaxed);
+}
+
+/* More than has to be kept ready? */
 static bool is_spare(const struct conn *c)
 {
     const struct gateway_transport *t = c->peer->transport;
-    if (atomic_load_explicit(&t->retired, memory_order_relaxed))
-        return true;
     return c->is_h2 ? t->keepalive_min == 0 || c->peer->n_conns > 1 : c->peer->n_idle > t->keepalive_min;
 }
 
@@ -75,10 +80,12 @@ static void sweep(struct loop_timer *t)
     size_t at = 0;
     struct str key;
     void *value;
+    bool aged = false;
     LIST_EACH(it, &home->idle)
     {
         struct conn *c = LIST_ENTRY(it, struct conn, old);
-        if (due(c) <= now && is_spare(c))
+        aged |= due(c) <= now;
+        if (is_left_over(c->peer) || (due(c) <= now && is_spare(c)))
             peers__drop(c);
         else if (due(c) <= now)
             next = MIN_OF(next, now + c->peer->transport->keepalive_ns);
@@ -87,14 +94,14 @@ static void sweep(struct loop_timer *t)
     }
     while (map_next(&home->peers, &at, &key, &value)) {
         struct peer *p = value;
-        if (p->n_conns)
-            continue;
+        if (p->n_conns || !(aged || is_left_over(p)))
+            continue; /* one that works now and then keeps its TLS session */
         map_remove(&home->peers, key);
         peer_free(p);
         at = 0;
     }
     if (next != UINT64_MAX)
-        loop_timer_start(home->loop, t, next);
+        loop_timer_start(home->loop, t, MIN_OF(next, now + SWEEP_NS));
 }
 
 struct gateway_loop *peers_of_loop(struct gateway *g, struct loop *loop)
@@ -305,7 +312,7 @@ void peers__rest(struct conn *c)
     list_push_back(&home->idle, &c->old);
     c->idle_since_ns = loop_now_ns(home->loop);
     if (!heap_contains(&home->sweep.node))
-        loop_timer_start(home->loop, &home->sweep, due(c));
+        loop_timer_start(home->loop, &home->sweep, MIN_OF(due(c), loop_now_ns(home->loop) + SWEEP_NS));
 }
 
 void peers__give(struct conn *c)

@@ -461,3 +461,14 @@ def test_what_left_is_gone_from_the_metrics(tmp_path):
             go_on.set()
             slow.join()
             assert replies == [200]
+
+
+def test_connections_of_a_pool_that_is_gone_close(tmp_path):
+    """Whatever its keepalive_timeout was: a server taken out of the configuration is let go, not held for a day."""
+    with Upstream(answer()) as u, Upstream(answer()) as other:
+        with gateway(tmp_path, text_of([pool([u], keepalive_timeout="24h", keepalive_min=1)], [{"path": "/x", "upstream": "p"}])) as g:
+            assert requests.get(g.url + "/x").status_code == 200
+            assert not u.closed.acquire(timeout=1.5)  # kept
+            (tmp_path / "gateway.yaml").write_text(text_of([pool([other])], [{"path": "/x", "upstream": "p"}]))
+            assert requests.post(g.admin_url + "/admin/reload").status_code == 200
+            assert u.closed.acquire(timeout=20)

@@ -233,7 +233,7 @@ int generate__find(struct gen_call *c, struct str model, struct str version, str
     if (token)
         rc = error_set(err, STATUS_INVALID,
                        embeds ? "model \"%.*s\" gives embeddings and generates no text: use /v1/embeddings"
-                              : "model \"%.*s\" generates text and gives no embeddings",
+                              : "model \"%.*s\" generates text; it gives no embeddings and ranks nothing",
                        STR_ARG(model));
     else
         rc = error_set(err, STATUS_INVALID, "model \"%.*s\" takes tensors and generates no text: use /v2/models/%.*s/infer",

@@ -136,7 +136,7 @@ static int fix_calls(struct conversation *v, size_t at, yyjson_mut_val *m, struc
     return rc;
 }
 
-static bool is_known_role(struct str role)
+bool openai__known_role(struct str role)
 {
     static const char *const known[] = {"system", "developer", "user", "assistant", "tool", "function"};
     for (size_t i = 0; i < COUNT_OF(known); i++)
@@ -211,7 +211,7 @@ static int add_message(struct conversation *v, size_t at, yyjson_val *from)
     int rc = openai__str(v->c, from, "role", JSON_REQUIRED, &role, v->err);
     if (rc < 0)
         return rc;
-    if (!is_known_role(role))
+    if (!openai__known_role(role))
         return openai__invalid(v->c, "messages", v->err,
                                "messages[%zu].role is \"%.*s\"; accepted: system, developer, user, assistant, tool", at,
                                STR_ARG(role));

@@ -79,6 +79,8 @@ int openai__response_format(struct gen_call *c, yyjson_val *v, const char *param
 
 /* ---- openai_messages.c: worker thread ---- */
 
+bool openai__known_role(struct str role);
+
 /* The conversation `messages` (the body's where NULL) to prompt tokens of c->prompts[0]. `f` may be NULL: no tools. */
 int openai__messages(struct gen_call *c, yyjson_val *messages, struct openai_format *f, struct error *err) MUST_CHECK;
 

@@ -44,6 +44,19 @@ static struct responses *responses_of(const struct gen_call *c)
 
 /* ---- prepare ---- */
 
+/* A field of a chat by the name that it has here. */
+static const char *own_name(const char *field)
+{
+    static const char *const names[][2] = {{"messages", "input"},
+                                           {"response_format", "text"},
+                                           {"reasoning_effort", "reasoning"},
+                                           {"max_completion_tokens", "max_output_tokens"}};
+    for (size_t i = 0; field && i < COUNT_OF(names); i++)
+        if (!strcmp(field, names[i][0]))
+            return names[i][1];
+    return field;
+}
+
 static int prepare(struct gen_call *c, struct error *err)
 {
     struct responses *s = ARENA_NEW(&c->arena, struct responses);
@@ -64,6 +77,8 @@ static int prepare(struct gen_call *c, struct error *err)
         rc = openai__messages(c, NULL, &s->format, err);
     bool open = s->format.choice == TOOL_CHOICE_REQUIRED || s->format.choice == TOOL_CHOICE_NAMED;
     calls_init(&s->calls, s->format.calls, s->format.named, s->format.thinking && !open, s->format.reasoning && !open);
+    c->param = own_name(c->param);
+    c->grammar_param = own_name(c->grammar_param);
     return rc;
 }
 

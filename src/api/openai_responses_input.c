@@ -43,8 +43,35 @@ static yyjson_mut_val *add_message(struct conversion *v, const char *role)
 
 /* ---- items ---- */
 
-static int add_plain(struct conversion *v, yyjson_val *item)
+/* As a chat's, under the name and number that the item has here. */
+static int check_message(struct conversion *v, size_t at, yyjson_val *item)
 {
+    yyjson_val *content = yyjson_obj_get(item, "content"), *role = yyjson_obj_get(item, "role"), *part;
+    size_t i, n;
+    if (!yyjson_is_str(role) || !openai__known_role(json_str(role)))
+        return openai__invalid(v->c, "input", v->err, "input[%zu].role must be one of system, developer, user, assistant, tool",
+                               at);
+    if (!yyjson_is_str(content) && !yyjson_is_arr(content) && !str_eqz(json_str(role), "assistant"))
+        return openai__invalid(v->c, "input", v->err, "input[%zu].content must be a string or an array of parts", at);
+    yyjson_arr_foreach(content, i, n, part)
+    {
+        struct str type = json_str(yyjson_obj_get(part, "type"));
+        if (yyjson_is_obj(part) && type.n && !str_eqz(type, "input_text") && !str_eqz(type, "output_text") &&
+            !str_eqz(type, "text") && !str_eqz(type, "refusal"))
+            return openai__invalid(
+                v->c, "input", v->err,
+                "input[%zu].content[%zu] has type \"%.*s\"; this server's models read text only, and nothing that a "
+                "request names is fetched",
+                at, i, STR_ARG(type));
+    }
+    return 0;
+}
+
+static int add_plain(struct conversion *v, size_t at, yyjson_val *item)
+{
+    int rc = check_message(v, at, item);
+    if (rc < 0)
+        return rc;
     yyjson_mut_val *m = yyjson_mut_obj(v->doc);
     bool ok = m && put(v, m, "role", copy(v, yyjson_obj_get(item, "role"))) &&
               put(v, m, "content", copy(v, yyjson_obj_get(item, "content"))) && yyjson_mut_arr_append(v->messages, m);
@@ -73,11 +100,14 @@ static int add_call(struct conversion *v, size_t at, yyjson_val *item)
     return ok ? 0 : no_memory(v->err);
 }
 
-static int add_output(struct conversion *v, yyjson_val *item)
+static int add_output(struct conversion *v, size_t at, yyjson_val *item)
 {
+    yyjson_val *output = yyjson_obj_get(item, "output");
+    if (!yyjson_is_str(output) && !yyjson_is_arr(output))
+        return openai__invalid(v->c, "input", v->err,
+                               "input[%zu]: a function_call_output must have an output, a string or an array of parts", at);
     yyjson_mut_val *m = add_message(v, "tool");
-    bool ok = m && put(v, m, "tool_call_id", copy(v, yyjson_obj_get(item, "call_id"))) &&
-              put(v, m, "content", copy(v, yyjson_obj_get(item, "output")));
+    bool ok = m && put(v, m, "tool_call_id", copy(v, yyjson_obj_get(item, "call_id"))) && put(v, m, "content", copy(v, output));
     return ok ? 0 : no_memory(v->err);
 }
 
@@ -87,11 +117,11 @@ static int add_item(struct conversion *v, size_t at, yyjson_val *item)
     if (!yyjson_is_obj(item))
         return openai__invalid(v->c, "input", v->err, "input[%zu] must be an object, not %s", at, json_type_name(item));
     if (!type.n || str_eqz(type, "message"))
-        return add_plain(v, item);
+        return add_plain(v, at, item);
     if (str_eqz(type, "function_call"))
         return add_call(v, at, item);
     if (str_eqz(type, "function_call_output"))
-        return add_output(v, item);
+        return add_output(v, at, item);
     if (str_eqz(type, "reasoning")) /* thoughts of earlier answers are not shown to the model again */
         return 0;
     return openai__invalid(v->c, "input", v->err,

@@ -94,9 +94,10 @@ def test_stream_ends(client, server):
     ({"input": [{"type": "function_call", "name": "x"}]}, "input"), ({"previous_response_id": "resp_1"}, "previous_response_id"),
     ({"max_output_tokens": 0}, "max_output_tokens"), ({"temperature": -1}, "temperature"), ({"instructions": 3}, "instructions"),
     ({"tools": [{"type": "web_search"}]}, "tools"), ({"tools": 3}, "tools"), ({"n": 2}, "n"), ({"background": True}, "background"),
-    ({"text": {"format": {"type": "xml"}}}, "response_format"), ({"text": 5}, "text"), ({"reasoning": []}, "reasoning"),
+    ({"text": {"format": {"type": "xml"}}}, "text"), ({"text": 5}, "text"), ({"reasoning": []}, "reasoning"),
     ({"model": "nobody"}, "model"), ({"input": [{"role": "user", "content": [
-        {"type": "input_image", "image_url": "http://x/y.png"}]}]}, "messages"),
+        {"type": "input_image", "image_url": "http://x/y.png"}]}]}, "input"), ({"input": [{"role": "robot", "content": "x"}]}, "input"), ({"input": [{"role": "user"}]}, "input"),
+    ({"input": [{"type": "function_call_output", "call_id": "c"}]}, "input"),
 ])
 def test_bad_fields_are_named(server, change, param):
     r = requests.post(server.url + "/v1/responses", json={"model": "parrot", "input": "x", **change})

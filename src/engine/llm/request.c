@@ -38,7 +38,7 @@ static int check_stops(const struct token_params *p, struct error *err)
 static int check_prompt(const struct engine_model *m, const struct token_request *in, struct error *err)
 {
     if (!in->n_prompt)
-        return error_set(err, STATUS_INVALID, "the prompt has no tokens");
+        return error_set(err, STATUS_INVALID, "prompt has no tokens");
     if (in->embed && in->n_prompt > m->n_ctx)
         return error_set(err, STATUS_INVALID, "this model's context length is %u tokens, but the text has %zu", m->n_ctx,
                          in->n_prompt);

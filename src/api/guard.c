@@ -8,14 +8,10 @@
 
 /* ---- the head ---- */
 
-int api__guard_begin(struct api *a, struct http_request *r, struct api_call *call, struct error *err)
+/* Takes the reference of `set`. */
+static int begin(struct guard_set *set, struct http_request *r, struct api_call *call, struct error *err)
 {
     const struct edge_identity *who = call->who;
-    if (route_need(call->match.id).scope != EDGE_INFER)
-        return 0;
-    struct guard_set *set = guard_gate_set(a->o.guard);
-    if (!set)
-        return 0;
     struct api_guard *g = ARENA_NEW(r->arena, struct api_guard);
     if (!g) {
         guard_set_unref(set);
@@ -27,16 +23,50 @@ int api__guard_begin(struct api *a, struct http_request *r, struct api_call *cal
                                 .model = call->match.model,
                                 .route = str_of(route_name(call->match.id))};
     call->guard = g;
-    if (call->is_grpc || !call->match.model.n)
-        return 0;
-    for (size_t i = 0; i < set->n_inputs; i++)
-        g->inputs |= (uint64_t)guard_matches(&set->inputs[i].match, &g->who) << i;
+    return 0;
+}
+
+void api__guard_choose(struct api_guard *g)
+{
+    g->inputs = 0;
+    for (size_t i = 0; i < g->set->n_inputs; i++)
+        g->inputs |=
+            (uint64_t)((g->set->inputs[i].forwarded || !g->forwarding) && guard_matches(&g->set->inputs[i].match, &g->who))
+            << i;
     g->known = true;
+}
+
+int api__guard_begin(struct api *a, struct http_request *r, struct api_call *call, struct error *err)
+{
+    api__guard_end(call); /* it might have been for others to answer */
+    struct guard_set *set = route_need(call->match.id).scope == EDGE_INFER ? guard_gate_set(a->o.guard) : NULL;
+    int rc = set ? begin(set, r, call, err) : 0;
+    if (rc || !set || call->is_grpc || !call->match.model.n)
+        return rc;
+    api__guard_choose(call->guard);
     return api__guard_head(r, call, err);
+}
+
+int api__guard_begin_forwarding(struct api *a, struct http_request *r, struct api_call *call, struct error *err)
+{
+    struct guard_set *set = a->o.guard && route_need(call->match.id).scope == EDGE_INFER ? guard_gate_set(a->o.guard) : NULL;
+    bool any = false;
+    for (size_t i = 0; set && i < set->n_inputs; i++)
+        any |= set->inputs[i].forwarded;
+    if (!any) {
+        guard_set_unref(set);
+        return 0;
+    }
+    int rc = begin(set, r, call, err);
+    if (rc == 0)
+        call->guard->forwarding = true;
+    return rc;
 }
 
 bool api__guard_holds(const struct api_guard *g, size_t i, const struct guard_who *who)
 {
+    if (g->forwarding && !g->set->inputs[i].forwarded)
+        return false;
     if (g->known && str_eq(who->model, g->who.model))
         return g->inputs >> i & 1;
     return guard_matches(&g->set->inputs[i].match, who);

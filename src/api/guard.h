@@ -21,6 +21,7 @@ struct api_guard {
     struct guard_set *set; /* own reference */
     struct guard_who who;  /* the model is empty until it is known */
     bool known;            /* it was in the path: then */
+    bool forwarding;       /* the gateway may send it on: only policies for such requests hold */
     uint64_t flagged;      /* by its content type, a bit for each input policy */
     uint64_t inputs;       /* a bit for each input policy that holds for it */
 };
@@ -30,6 +31,13 @@ struct api_guard {
 /* On the head, once the route is known: sets call->guard where there are policies for requests that run models; checks the content type and lowers the
  * body's limit where the model is in the path. MEDIA_TYPE. */
 int api__guard_begin(struct api *a, struct http_request *r, struct api_call *call, struct error *err) MUST_CHECK;
+/* The same for a request that the gateway may send on: nothing is set where no policy is for those. */
+int api__guard_begin_forwarding(struct api *a, struct http_request *r, struct api_call *call, struct error *err) MUST_CHECK;
+/* ... when its body's limit is set: where the model is in the path, type and size are looked at before the body is read. */
+int api__guard_forward_head(struct http_request *r, struct api_call *call, struct error *err) MUST_CHECK;
+/* ... whose model is known now, as is its body: MEDIA_TYPE, TOO_LARGE, INVALID. Of gRPC the bodies aren't seen: UNIMPLEMENTED where a policy would
+ * hold. call->guard is set. I/O thread. */
+int api__guard_forward(struct http_request *r, struct api_call *call, struct str model, struct error *err) MUST_CHECK;
 /* The request is complete. */
 void api__guard_end(struct api_call *call);
 

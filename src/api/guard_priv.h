@@ -21,6 +21,8 @@ size_t api__guard_select(const struct guard_set *set, const struct guard_who *wh
 void api__guard_count(struct api *a, const struct guard_selection *s, const struct redactor *r, const struct guard_who *who,
                       const char *request_id);
 
+/* g->who has its model: which input policies hold. */
+void api__guard_choose(struct api_guard *g);
 /* Does input policy `i` hold? Remembered where the model was in the path and answers itself. */
 bool api__guard_holds(const struct api_guard *g, size_t i, const struct guard_who *who);
 /* Input policy `i` has found something: count, log, and by its mode refuse (returns rc) or remember (returns 0). */

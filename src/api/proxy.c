@@ -26,7 +26,7 @@ static bool is_about_us(enum route_id id)
 static bool asks_for_body(const struct api_call *call)
 {
     bool closed = edge_is_closed(call->api->o.edge) && !call->match.model.n;
-    return call->undecided || closed || call->quota || gateway_asks_for_body(&call->target);
+    return call->undecided || closed || call->quota || call->guard || gateway_asks_for_body(&call->target);
 }
 
 int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call, int local, struct error *err)
@@ -51,6 +51,8 @@ int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call
     rc = api__authorise(a, r, call, err);
     if (rc == 0)
         rc = api__quota_begin(a, r, call, err);
+    if (rc == 0)
+        rc = api__guard_begin_forwarding(a, r, call, err);
     if (rc < 0) {
         gateway_forget(&target);
         return rc;
@@ -69,7 +71,7 @@ int api__proxy_head(struct api *a, struct http_request *r, struct api_call *call
         r->body_limit_bytes = MAX_OF(gateway_max_body(a->o.gateway), local ? 0 : api__body_limit(r, call->match.id));
     if (where == GATEWAY_REMOTE && !asks_for_body(call))
         gateway_stream_body(&call->target, r);
-    return 0;
+    return api__guard_forward_head(r, call, err);
 }
 
 /* What the body says. Bodies that are no JSON object say nothing. */
@@ -176,6 +178,8 @@ bool api__proxy_body(struct api *a, struct http_request *r, struct api_call *cal
                        (unsigned long long)call->target.route->max_body);
     if (!rc && h.model.n && !call->match.model.n)
         rc = api__authorise_model(a, call, h.model, &err);
+    if (!rc && call->guard)
+        rc = api__guard_forward(r, call, h.model, &err);
     if (!rc)
         rc = charge(r, call, &h, &err);
     h.used = call->quota ? &call->quota->tokens : NULL;

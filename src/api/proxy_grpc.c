@@ -170,6 +170,8 @@ static void decide(struct api *a, struct http_request *r, struct api_call *call)
         rc = error_set(&err, STATUS_UNIMPLEMENTED, "this route gives models another name, which it can't in a gRPC call");
     if (!rc && model.n)
         rc = api__authorise_model(a, call, model, &err);
+    if (!rc && call->guard)
+        rc = api__guard_forward(r, call, model, &err);
     p->charge = (struct api_charge){.resume = charged, .model = model, .rows = 1};
     if (!rc)
         rc = api__quota_charge(r, call, &p->charge, &err);

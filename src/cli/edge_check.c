@@ -76,13 +76,15 @@ static int check_redis(const char *url, struct error *err)
     return rc < 0 ? error_prefix(err, "redis.url") : 0;
 }
 
-static int check_guard(const char *path, struct error *err)
+static int check_guard(const char *path, const struct gateway_config *routes, struct error *err)
 {
     struct guard_set *set = NULL;
     struct buf text;
     int rc = read_text(path, POLICY_BYTES, &text, err);
     if (rc == 0)
         rc = guard_set_parse(buf_str(&text), path, &set, err);
+    if (rc == 0)
+        rc = guard_check_routes(set, routes, err);
     guard_set_unref(set);
     buf_release(&text);
     return rc < 0 ? error_prefix(err, "guard.file") : 0;
@@ -157,7 +159,7 @@ int cli_edge_check(const struct config *c, struct logger *log, struct error *err
     if (rc == 0 && c->quota.file[0])
         rc = check_quotas(c->quota.file, c->redis.url[0] != 0, err);
     if (rc == 0 && c->guard.file[0])
-        rc = check_guard(c->guard.file, err);
+        rc = check_guard(c->guard.file, &c->gateway, err);
     if (rc == 0 && c->overload.file[0])
         rc = check_overload(c->overload.file, err);
     if (rc == 0 && c->tls.certificates.n)

@@ -106,9 +106,10 @@ int server__start_overload(struct server *s, struct error *err) MUST_CHECK;
 int server__reload_overload(struct server *s, struct error *err) MUST_CHECK;
 void server__stop_overload(struct server *s);
 
-/* server_guard.c: input and output policies. Reload: read them from `path`, "": none; a mistake changes nothing. */
+/* server_guard.c: input and output policies. Reload: read them from the guard.file of `c`, and see whether they fit its routes; a mistake changes
+ * nothing. */
 int server__start_guard(struct server *s, struct error *err) MUST_CHECK;
-int server__reload_guard(struct server *s, const char *path, struct error *err) MUST_CHECK;
+int server__reload_guard(struct server *s, const struct config *c, struct error *err) MUST_CHECK;
 void server__stop_guard(struct server *s);
 
 /* server_reload.c. Any thread. The report is JSON. */

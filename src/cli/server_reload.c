@@ -59,7 +59,7 @@ static int replace(struct server *s, struct report *r, struct error *err)
     }
     rc = config_reconcile(fresh, s->config, note_row, r, err);
     if (rc >= 0)
-        rc = server__reload_guard(s, fresh->guard.file, err);
+        rc = server__reload_guard(s, fresh, err);
     if (rc >= 0)
         rc = reload_gateway(s, fresh, r, err);
     if (rc < 0) {

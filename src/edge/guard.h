@@ -95,6 +95,7 @@ struct guard_input {
     const char *name;
     struct guard_match match;
     enum guard_mode mode;
+    bool forwarded;           /* holds for what the gateway sends on, too */
     const char *const *types; /* [n_types] content types; none: any */
     size_t n_types;
     uint64_t max_body;            /* bytes */
@@ -122,6 +123,7 @@ struct guard_reference_rule {
 struct guard_output {
     const char *name;
     struct guard_match match;
+    bool forwarded;                         /* see above */
     const struct policy_rule *const *rules; /* [n_rules] */
     size_t n_rules, hold_bytes;
     struct metric **hits; /* [n_rules]; the gate's */
@@ -139,6 +141,10 @@ struct guard_set {
 
 /* With one reference. INVALID names file, line, and what is accepted; NOMEM. */
 int guard_set_parse(struct str text, const char *where, struct guard_set **out, struct error *err) MUST_CHECK;
+/* Of what the gateway sends on, the guard sees the body as bytes, and nothing of the answer. INVALID: a policy asks for more and may match what one of
+ * these routes sends on; the sentence names both. */
+struct gateway_config;
+int guard_check_routes(const struct guard_set *s, const struct gateway_config *routes, struct error *err) MUST_CHECK;
 struct guard_set *guard_set_ref(struct guard_set *s);
 void guard_set_unref(struct guard_set *s); /* NULL is accepted */
 

@@ -494,6 +494,7 @@ static int read_input(const struct reader *r, const struct node *n, struct guard
     static const struct field fields[] = {{"name", read_name, offsetof(struct guard_input, name)},
                                           {"match", read_match, offsetof(struct guard_input, match)},
                                           {"mode", read_mode, offsetof(struct guard_input, mode)},
+                                          {"forwarded", read_bool, offsetof(struct guard_input, forwarded)},
                                           {"content_types", read_types, 0},
                                           {"max_body", read_bytes, offsetof(struct guard_input, max_body)},
                                           {"json_depth", read_depth, offsetof(struct guard_input, max_depth)},
@@ -502,6 +503,7 @@ static int read_input(const struct reader *r, const struct node *n, struct guard
                                           {"deny", read_denied, 0},
                                           {"reference", read_reference, offsetof(struct guard_input, reference)}};
     p->max_body = GUARD_BODY_DEFAULT;
+    p->forwarded = true;
     p->hits = arena_array(r->arena, GUARD_CHECKS, sizeof *p->hits);
     int rc = p->hits ? read_fields(r, n, "an input policy", fields, COUNT_OF(fields), p) : no_memory(r);
     return rc ? rc : check_input(r, n, p);
@@ -517,9 +519,11 @@ static int read_output(const struct reader *r, const struct node *n, struct guar
 {
     static const struct field fields[] = {{"name", read_name, offsetof(struct guard_output, name)},
                                           {"match", read_match, offsetof(struct guard_output, match)},
+                                          {"forwarded", read_bool, offsetof(struct guard_output, forwarded)},
                                           {"rules", read_output_rules, 0},
                                           {"hold_bytes", read_hold, offsetof(struct guard_output, hold_bytes)}};
     p->hold_bytes = POLICY_HOLD_DEFAULT;
+    p->forwarded = true;
     int rc = read_fields(r, n, "an output policy", fields, COUNT_OF(fields), p);
     if (rc == 0 && !p->n_rules)
         rc = node_error(r->err, r->where, n->line, STATUS_INVALID, "an output policy needs rules");

@@ -55,7 +55,7 @@ def running(stop, out):
     """How many sequences run, ten times a second."""
     while not stop.wait(0.1):
         page = urllib.request.urlopen(f"http://127.0.0.1:{PORT + 2}/metrics", timeout=30).read().decode()
-        out += [float(x) for x in re.findall(r"^inferd_llm_running\S* (\S+)$", page, re.M)]
+        out += [float(x) for x in re.findall(r"^inferd_llm_requests_running\S* (\S+)$", page, re.M)]
 
 
 def load():

@@ -278,9 +278,8 @@ static struct step_load load_of(const struct step_plan *p)
     for (size_t i = 0; i < p->n_items; i++) {
         const struct step_item *it = &p->items[i];
         bool decode = is_decode(it);
-        l.n_decode += decode;
-        l.n_prompt += decode ? 0 : it->n;
-        *(decode ? &l.decode_keys : &l.prompt_keys) += keys_of(it->first, decode ? 1 : it->n);
+        *(decode ? &l.n_decode : &l.n_prompt) += it->n; /* guesses cost what decodes do */
+        *(decode ? &l.decode_keys : &l.prompt_keys) += keys_of(it->first, it->n);
     }
     return l;
 }
@@ -318,7 +317,7 @@ static struct budget prompt_budget(const struct step *s)
     if (s->c.stretch <= 0)
         return b;
     if (step_cost_due(&s->cost,
-                      s->plan.n_decode)) { /* they wait a step, so that what the decodes cost alone gets known (again) */
+                      b.decodes.n_decode)) { /* they wait a step, so that what the decodes cost alone gets known (again) */
         b.tok = 0;
         return b;
     }

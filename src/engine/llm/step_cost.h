@@ -1,6 +1,6 @@
 /* step_cost.h: for step.c: what steps cost, learned from the steps that were run. Pure; the step thread's.
  *
- * A step of decodes alone has a price by their number, and one more part by how many keys they read. A token of a prompt costs
+ * A step of decodes alone has a price by their number (with guesses: of columns), and one more part by how many keys they read. A token of a prompt costs
  *     level * (1 + slope * position)
  * since its products with the weights are always the same and its attention reads every position before it (8,000 positions can make it
  * three times as dear). The level follows the last few steps; the slope changes only with the model and the machine, and is a line fitted
@@ -30,7 +30,7 @@ struct step_cost {
     } fit;
 };
 
-/* What a step did: `decode_keys` is the sum of the decodes' positions, `prompt_keys` that of the prompts' tokens. */
+/* What a step did: `n_decode` counts guesses as well, `decode_keys` is the sum of the decodes' positions, `prompt_keys` that of the prompts' tokens. */
 struct step_load {
     uint32_t n_decode, n_prompt;
     double decode_keys, prompt_keys;

@@ -418,6 +418,31 @@ static void longer_prompts_get_less_by_degrees(void **state)
     blocks_destroy(b);
 }
 
+/* One decode with 8 guesses is a step of nine columns: alone 18 ms, once that has been seen, so that a long prompt gets 1.25 * 18 = 22.5 ms or 225
+ * tokens beside it, and 125 where the stream guesses nothing. */
+static void guesses_count_as_decodes(void **state)
+{
+    (void)state;
+    struct blocks *b = blocks_create(512, 1);
+    struct seq *stream, *q = make(2000, MAX_TOK, 5000);
+    struct step *s = taught(b, 50, &stream);
+    assert_int_equal(step_admit(s, &q->s, NULL), 0);
+    stream->s.n_draft = 8;
+    assert_int_equal(step_next(s)->n_tok, 9);
+    step_done(s, 18000000);
+    stream->s.n_tok++;
+    stream->s.n_draft = 8;
+    expect_item(step_next(s), q, 0, 225, false);
+    step_done(s, 40500000);
+    stream->s.n_tok++;
+    expect_item(step_next(s), q, 225, 125, false);
+    step_done(s, 22500000);
+    finish(s, q);
+    finish(s, stream);
+    step_destroy(s);
+    blocks_destroy(b);
+}
+
 /* Few tokens go together: of ten prompts of 60, four are 240 of the 256 tokens that a step of them takes. What a long one would get beside decodes
  * of 10 ms, 12.5 ms or 125 tokens, goes to the next three. */
 static void tiny_prompts_go_together(void **state)
@@ -929,6 +954,7 @@ int main(void)
         cmocka_unit_test(costs_are_learned_from_mixed_steps),
         cmocka_unit_test(short_prompts_go_whole_and_in_order),
         cmocka_unit_test(longer_prompts_get_less_by_degrees),
+        cmocka_unit_test(guesses_count_as_decodes),
         cmocka_unit_test(tiny_prompts_go_together),
         cmocka_unit_test(a_cached_beginning_makes_a_prompt_short),
         cmocka_unit_test(the_target_time_holds_for_short_prompts),

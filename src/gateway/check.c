@@ -1,5 +1,6 @@
-/* check.c: what goes on without requests: a thread with a loop that ticks every pool, and runs its checks (probe.c) and polls (report.c), and a
- * thread that looks up names and reads files of servers (discover.c), because a resolver may block. */
+/* check.c: what goes on without requests: a thread with a loop that ticks every pool, and keeps an attendant for each of its servers, which
+ * checks it (probe.c) or asks it how it is (report.c); and a thread that looks up names and reads files of servers (discover.c), because a
+ * resolver may block. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 #include "gateway/gateway_priv.h"
 #include "os/clock.h"
 
-#define TICK_NS 100000000ull
+#define TICK_NS     100000000ull
+#define NEW_A_ROUND 16 /* attendants; the others are made in the next rounds */
 
 struct ticker {
     struct gateway *g;
@@ -25,6 +27,64 @@ struct upstream *check__find(struct gateway_live *p, const char *name)
         if (str_eqz(v.name, name))
             return v.upstream;
     return NULL;
+}
+
+/* ---- attendants of servers ---- */
+
+static bool is_attended(struct list *list, struct str name)
+{
+    LIST_EACH(it, list)
+    {
+        struct attendant *a = LIST_ENTRY(it, struct attendant, link);
+        if (str_eqz(name, a->name))
+            return a->wanted = true;
+    }
+    return false;
+}
+
+/* The servers that nobody attends to; the others' attendants are marked as wanted. */
+static size_t find_new(struct gateway_live *p, struct list *list, struct attendant fresh[NEW_A_ROUND])
+{
+    struct upstream_view v;
+    size_t n = 0;
+    os_mutex_lock(&p->lock);
+    for (size_t i = 0; pool_look(p->pool, i, 0, &v); i++)
+        if (!is_attended(list, v.name) && n < NEW_A_ROUND) {
+            struct attendant *a = &fresh[n++];
+            *a = (struct attendant){.p = p, .wanted = true};
+            snprintf(a->name, sizeof a->name, "%.*s", STR_ARG(v.name));
+            snprintf(a->host, sizeof a->host, "%.*s", STR_ARG(upstream_host(v.upstream)));
+        }
+    os_mutex_unlock(&p->lock);
+    return n;
+}
+
+static void dismiss(struct attendant *a, const struct attendant_kind *kind)
+{
+    list_remove(&a->link);
+    kind->stop(a);
+}
+
+void check__attend(struct gateway_live *p, struct list *list, const struct attendant_kind *kind, bool wanted)
+{
+    struct attendant fresh[NEW_A_ROUND];
+    LIST_EACH(it, list)
+    LIST_ENTRY(it, struct attendant, link)->wanted = false;
+    size_t n = wanted ? find_new(p, list, fresh) : 0;
+    LIST_EACH(it, list)
+    if (!LIST_ENTRY(it, struct attendant, link)->wanted)
+        dismiss(LIST_ENTRY(it, struct attendant, link), kind);
+    for (size_t i = 0; i < n; i++) {
+        struct attendant *a = kind->start(&fresh[i]);
+        if (a)
+            list_push_back(list, &a->link);
+    }
+}
+
+void check__dismiss(struct list *list, const struct attendant_kind *kind)
+{
+    LIST_EACH(it, list)
+    dismiss(LIST_ENTRY(it, struct attendant, link), kind);
 }
 
 static void stop_all(struct gateway_live *p)

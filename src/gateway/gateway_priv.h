@@ -61,8 +61,9 @@ struct gateway_live {
     bool lookup_stale;     /* the latest lookup of some servers yielded nothing */
     struct metric *unreplayable;
     struct metric *retries, *queued, *queue_refused, *budget_refused;
-    struct list checks; /* struct server_check (probe.c); the check thread's */
-    struct list polls;  /* struct server_poll (report.c); the check thread's */
+    /* a struct attendant for each server, by what it does; the check thread's */
+    struct list checks;        /* probe.c */
+    struct list pages, agents; /* report.c */
     struct metric *lookup_failures;
     struct geo *geo;             /* geo.c; lock */
     _Atomic uint64_t geo_stamp;  /* of its file, as it was last read */
@@ -348,6 +349,26 @@ uint64_t discover__stamp(const char *path);
 #define RESOLVE_NS 250000000ull
 
 /* ---- check.c ---- */
+/* What is done again and again for one server of a pool: a check, a poll. Embedded; the check thread's. */
+struct attendant {
+    struct list link;
+    struct gateway_live *p;
+    char name[OS_ADDR_TEXT_BYTES]; /* of the server */
+    char host[256];                /* whom it has to prove to be, and is asked for; "" when it is an address */
+    bool wanted;
+};
+
+/* One kind of them. `start` makes one for `who`, which says pool, name and host, and returns its own copy of `who`; NULL where that can't be now:
+ * it is asked again at the next round. `stop` takes it down; it is not in a list any more. */
+struct attendant_kind {
+    struct attendant *(*start)(const struct attendant *who);
+    void (*stop)(struct attendant *a);
+};
+
+/* Make `list` hold one for each server of the pool, or none where it is not `wanted`: those of servers that left are stopped. */
+void check__attend(struct gateway_live *p, struct list *list, const struct attendant_kind *kind, bool wanted);
+/* Stop all. */
+void check__dismiss(struct list *list, const struct attendant_kind *kind);
 /* The server of this name; p->lock held. NULL: it left. */
 struct upstream *check__find(struct gateway_live *p, const char *name);
 int check__start(struct gateway *g, struct error *err) MUST_CHECK;

@@ -116,7 +116,8 @@ struct gateway_live *live_create(struct gateway *g, const struct gateway_pool *o
     os_mutex_init(&p->lock, RANK_POOL);
     waitlist_init(&p->waits, o->queue);
     list_init(&p->checks);
-    list_init(&p->polls);
+    list_init(&p->pages);
+    list_init(&p->agents);
     int rc = gateway_config_copy(&one, &p->arena, &copy);
     if (!rc) {
         struct pool_options po;
@@ -157,7 +158,7 @@ void live_unref(struct gateway_live *p)
 {
     if (!p || atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) != 1)
         return;
-    ASSERT(list_empty(&p->checks) && list_empty(&p->polls) && !p->waits.n);
+    ASSERT(list_empty(&p->checks) && list_empty(&p->pages) && list_empty(&p->agents) && !p->waits.n);
     pool_destroy(p->pool);
     geo__close(p->geo);
     if (p->transport)

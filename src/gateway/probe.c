@@ -6,7 +6,6 @@
  *   gRPC                       grpc.health.v1.Health/Check, over HTTP/2: SERVING passes
  *
  * A check belongs to a pool's server by name; servers that left lose theirs at the next round. Everything here is the check thread's. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,36 +19,33 @@
 #define SERVING     "\x08\x01" /* HealthCheckResponse{status: SERVING}: field 1, varint 1 */
 
 struct server_check {
-    struct list link;
-    struct gateway_live *p;
+    struct attendant who;
     struct exchange x;
     struct arena arena;
     struct loop_timer timer; /* next check, or the end of this one */
     struct loop_task reap;
-    char name[OS_ADDR_TEXT_BYTES];
-    char host[256];
     struct http_header headers[2];
     struct exchange_request request;
     struct buf body, answer;
     size_t sent;
-    bool running, seen;
+    bool running;
 };
 
 /* ---- one check ---- */
 
 static void ended(struct server_check *c, bool passed)
 {
-    uint64_t now = loop_update_now(c->p->g->loop);
+    uint64_t now = loop_update_now(c->who.p->g->loop);
     c->running = false;
     exchange_drop(&c->x);
-    os_mutex_lock(&c->p->lock);
-    struct upstream *u = check__find(c->p, c->name);
+    os_mutex_lock(&c->who.p->lock);
+    struct upstream *u = check__find(c->who.p, c->who.name);
     if (u)
-        pool_checked(c->p->pool, u, passed, now);
+        pool_checked(c->who.p->pool, u, passed, now);
     if (passed)
-        live_wake_one(c->p);
-    os_mutex_unlock(&c->p->lock);
-    loop_timer_start(c->p->g->loop, &c->timer, now + c->p->o.check.interval);
+        live_wake_one(c->who.p);
+    os_mutex_unlock(&c->who.p->lock);
+    loop_timer_start(c->who.p->g->loop, &c->timer, now + c->who.p->o.check.interval);
 }
 
 static struct server_check *of(struct exchange *x)
@@ -69,7 +65,7 @@ static void on_head(struct exchange *x)
 
 static bool looks_inside(const struct server_check *c)
 {
-    return c->p->o.check.grpc || c->p->o.check.expect[0];
+    return c->who.p->o.check.grpc || c->who.p->o.check.expect[0];
 }
 
 static void on_body(struct exchange *x, struct str part)
@@ -93,8 +89,8 @@ static bool passes(const struct server_check *c)
 {
     const struct exchange *x = &c->x;
     const struct str answer = buf_str(&c->answer);
-    const char *expect = c->p->o.check.expect;
-    if (c->p->o.check.grpc) {
+    const char *expect = c->who.p->o.check.expect;
+    if (c->who.p->o.check.grpc) {
         static const char serving[] = "\0\0\0\0\2" SERVING;
         return x->status == 200 && grpc_ok(x) && answer.n == sizeof serving - 1 && memcmp(answer.p, serving, answer.n) == 0;
     }
@@ -142,9 +138,9 @@ static void begin(struct server_check *c)
     c->sent = 0;
     buf_clear(&c->answer);
     arena_clear(&c->arena);
-    loop_timer_start(c->p->g->loop, &c->timer, loop_now_ns(c->p->g->loop) + c->p->o.check.timeout);
-    struct gateway_loop *home = peers_of_loop(c->p->g, c->p->g->loop);
-    if (!home || exchange_take(&c->x, home, c->p->transport, str_of(c->name), str_of(c->host)))
+    loop_timer_start(c->who.p->g->loop, &c->timer, loop_now_ns(c->who.p->g->loop) + c->who.p->o.check.timeout);
+    struct gateway_loop *home = peers_of_loop(c->who.p->g, c->who.p->g->loop);
+    if (!home || exchange_take(&c->x, home, c->who.p->transport, str_of(c->who.name), str_of(c->who.host)))
         return; /* no memory: the timer says that it failed */
     exchange_connect(&c->x);
 }
@@ -164,7 +160,7 @@ static void on_timer(struct loop_timer *t)
 /* HealthCheckRequest{service}: field 1, a text; a name of up to 127 characters has a length of one byte. */
 static void write_grpc(struct server_check *c)
 {
-    const char *service = c->p->o.check.service;
+    const char *service = c->who.p->o.check.service;
     size_t n = strlen(service);
     uint8_t prefix[GRPC_PREFIX];
     grpc_prefix_write(prefix, false, n ? (uint32_t)n + 2 : 0);
@@ -178,18 +174,18 @@ static void write_grpc(struct server_check *c)
 
 static void write_request(struct server_check *c)
 {
-    const struct gateway_pool *o = &c->p->o;
+    const struct gateway_pool *o = &c->who.p->o;
     bool posts = o->check.grpc || o->check.body[0];
     if (o->check.grpc)
         write_grpc(c);
     else
         buf_append_z(&c->body, o->check.body);
-    c->headers[0] = (struct http_header){STR("User-Agent"), str_of(c->p->g->via)};
+    c->headers[0] = (struct http_header){STR("User-Agent"), str_of(c->who.p->g->via)};
     c->headers[1] =
         (struct http_header){STR("Content-Type"), o->check.grpc ? STR("application/grpc") : str_of(o->check.content_type)};
     c->request = (struct exchange_request){.method = posts ? STR("POST") : STR("GET"),
                                            .path = o->check.grpc ? STR("/grpc.health.v1.Health/Check") : str_of(o->check.path),
-                                           .authority = c->host[0] ? str_of(c->host) : str_of(c->name),
+                                           .authority = c->who.host[0] ? str_of(c->who.host) : str_of(c->who.name),
                                            .headers = c->headers,
                                            .n_headers = posts ? 2 : 1,
                                            .body = posts ? EXCHANGE_LENGTH : EXCHANGE_NO_BODY,
@@ -198,25 +194,21 @@ static void write_request(struct server_check *c)
 
 /* ---- which checks there are ---- */
 
-static void check_start(struct gateway_live *p, struct str name, struct str host)
+static struct attendant *check_start(const struct attendant *who)
 {
     struct server_check *c = calloc(1, sizeof *c);
-    if (!c || name.n >= sizeof c->name || host.n >= sizeof c->host) {
-        free(c); /* tried again at the next round */
-        return;
-    }
-    memcpy(c->name, name.p, name.n);
-    memcpy(c->host, host.p, host.n);
-    c->p = p;
-    c->seen = true;
+    if (!c)
+        return NULL;
+    struct loop *loop = who->p->g->loop;
+    c->who = *who;
     arena_init(&c->arena, 1024, 1 << 20);
     buf_init(&c->body);
     buf_init(&c->answer);
     c->x = (struct exchange){.events = &events, .arena = &c->arena, .fresh = true};
     write_request(c);
     loop_timer_init(&c->timer, on_timer);
-    list_push_back(&p->checks, &c->link);
-    loop_timer_start(p->g->loop, &c->timer, loop_now_ns(p->g->loop));
+    loop_timer_start(loop, &c->timer, loop_now_ns(loop));
+    return &c->who;
 }
 
 static void reap(struct loop_task *t)
@@ -228,54 +220,25 @@ static void reap(struct loop_task *t)
     free(c);
 }
 
-static void check_stop(struct server_check *c)
+static void check_stop(struct attendant *a)
 {
+    struct server_check *c = CONTAINER_OF(a, struct server_check, who);
+    struct loop *loop = a->p->g->loop;
     c->running = false;
-    loop_timer_stop(c->p->g->loop, &c->timer);
+    loop_timer_stop(loop, &c->timer);
     exchange_drop(&c->x);
-    list_remove(&c->link);
     c->reap.run = reap;
-    loop_defer(c->p->g->loop, &c->reap);
+    loop_defer(loop, &c->reap);
+}
+
+static const struct attendant_kind kind = {.start = check_start, .stop = check_stop};
+
+void probe__tend(struct gateway_live *p)
+{
+    check__attend(p, &p->checks, &kind, p->o.check.path[0] || p->o.check.grpc);
 }
 
 void probe__stop(struct gateway_live *p)
 {
-    LIST_EACH(it, &p->checks)
-    check_stop(LIST_ENTRY(it, struct server_check, link));
-}
-
-static bool has_check(struct gateway_live *p, struct str name)
-{
-    LIST_EACH(it, &p->checks)
-    {
-        struct server_check *c = LIST_ENTRY(it, struct server_check, link);
-        if (str_eqz(name, c->name))
-            return c->seen = true;
-    }
-    return false;
-}
-
-void probe__tend(struct gateway_live *p)
-{
-    struct upstream_view v;
-    struct {
-        char name[OS_ADDR_TEXT_BYTES], host[256];
-    } fresh[16]; /* a few a round; the others in the next */
-    size_t n = 0;
-    bool wanted = p->o.check.path[0] || p->o.check.grpc;
-    LIST_EACH(it, &p->checks)
-    LIST_ENTRY(it, struct server_check, link)->seen = false;
-    os_mutex_lock(&p->lock);
-    for (size_t i = 0; wanted && pool_look(p->pool, i, 0, &v); i++)
-        if (!has_check(p, v.name) && n < COUNT_OF(fresh)) {
-            snprintf(fresh[n].name, sizeof fresh[n].name, "%.*s", STR_ARG(v.name));
-            snprintf(fresh[n].host, sizeof fresh[n].host, "%.*s", STR_ARG(upstream_host(v.upstream)));
-            n++;
-        }
-    os_mutex_unlock(&p->lock);
-    LIST_EACH(it, &p->checks)
-    if (!LIST_ENTRY(it, struct server_check, link)->seen)
-        check_stop(LIST_ENTRY(it, struct server_check, link));
-    for (size_t i = 0; i < n; i++)
-        check_start(p, str_of(fresh[i].name), str_of(fresh[i].host));
+    check__dismiss(&p->checks, &kind);
 }

@@ -5,7 +5,6 @@
  * A page is asked for as the pool's requests are (TLS, HTTP/2), or plainly where it is on a port of its own, over a connection that is kept; an agent
  * answers each connection with a line and closes it. A poll that fails is counted and says nothing: the load that was reported ages out by
  * itself, and whether a server is there at all is for checks and requests to find. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,15 +18,12 @@
 #define LINE_BYTES_MAX 256
 
 struct server_poll {
-    struct list link;
-    struct gateway_live *p;
+    struct attendant who;
     struct loop_timer timer; /* next poll, or the end of this one */
     struct loop_task reap;
-    char name[OS_ADDR_TEXT_BYTES];    /* of the server */
     char address[OS_ADDR_TEXT_BYTES]; /* that is asked */
-    char host[256];
-    struct os_addr addr;
-    bool agent, running, seen;
+    struct os_addr addr;              /* the same */
+    bool agent, running;
     struct buf text; /* what has come of the page or the line */
     /* a page's */
     struct exchange x;
@@ -68,14 +64,14 @@ static void close_agent(struct server_poll *s)
 {
     if (s->watch.fd < 0)
         return;
-    loop_fd_remove(s->p->g->loop, &s->watch);
+    loop_fd_remove(s->who.p->g->loop, &s->watch);
     os_close(s->watch.fd);
     s->watch.fd = -1;
 }
 
 static void ended(struct server_poll *s, bool answered)
 {
-    struct loop *loop = s->p->g->loop;
+    struct loop *loop = s->who.p->g->loop;
     uint64_t now = loop_update_now(loop);
     struct upstream_report r;
     struct error err;
@@ -86,13 +82,13 @@ static void ended(struct server_poll *s, bool answered)
     close_agent(s);
     exchange_drop(&s->x); /* nothing where it is over */
     if (rc < 0) {
-        metric_inc(s->p->report_failures);
+        metric_inc(s->who.p->report_failures);
     } else {
-        os_mutex_lock(&s->p->lock);
-        apply(s->p, check__find(s->p, s->name), &r, now);
-        os_mutex_unlock(&s->p->lock);
+        os_mutex_lock(&s->who.p->lock);
+        apply(s->who.p, check__find(s->who.p, s->who.name), &r, now);
+        os_mutex_unlock(&s->who.p->lock);
     }
-    loop_timer_start(loop, &s->timer, now + s->p->o.report.interval);
+    loop_timer_start(loop, &s->timer, now + s->who.p->o.report.interval);
 }
 
 static struct server_poll *of(struct exchange *x)
@@ -154,10 +150,10 @@ static const struct exchange_events events = {.connected = on_connected,
 
 static void ask_page(struct server_poll *s)
 {
-    struct gateway_live *p = s->p;
+    struct gateway_live *p = s->who.p;
     struct gateway_loop *home = peers_of_loop(p->g, p->g->loop);
     arena_clear(&s->arena);
-    if (!home || exchange_take(&s->x, home, p->plain ? p->plain : p->transport, str_of(s->address), str_of(s->host)))
+    if (!home || exchange_take(&s->x, home, p->plain ? p->plain : p->transport, str_of(s->address), str_of(s->who.host)))
         return; /* no memory: the timer says that it failed */
     if (s->x.connecting)
         exchange_connect(&s->x);
@@ -190,7 +186,7 @@ static void ask_agent(struct server_poll *s)
         return;
     }
     s->watch = (struct loop_fd){.fd = fd, .ready = on_agent};
-    if (loop_fd_add(s->p->g->loop, &s->watch, LOOP_READ, &err) < 0) {
+    if (loop_fd_add(s->who.p->g->loop, &s->watch, LOOP_READ, &err) < 0) {
         os_close(fd);
         s->watch.fd = -1;
         ended(s, false);
@@ -206,7 +202,7 @@ static void on_timer(struct loop_timer *t)
     }
     s->running = true;
     buf_clear(&s->text);
-    loop_timer_start(s->p->g->loop, &s->timer, loop_now_ns(s->p->g->loop) + s->p->o.report.timeout);
+    loop_timer_start(s->who.p->g->loop, &s->timer, loop_now_ns(s->who.p->g->loop) + s->who.p->o.report.timeout);
     if (s->agent)
         ask_agent(s);
     else
@@ -215,23 +211,21 @@ static void on_timer(struct loop_timer *t)
 
 /* ---- which polls there are ---- */
 
-static void poll_start(struct gateway_live *p, const char *name, const char *host, bool agent)
+static struct attendant *poll_start(const struct attendant *who, bool agent)
 {
     struct server_poll *s = calloc(1, sizeof *s);
+    struct gateway_live *p = who->p;
     uint32_t port = agent ? p->o.report.agent_port : p->o.report.port;
     struct error err;
-    if (!s || os_addr_parse(name, &s->addr, &err) < 0) {
-        free(s); /* tried again at the next round */
-        return;
+    if (!s || os_addr_parse(who->name, &s->addr, &err) < 0) {
+        free(s);
+        return NULL;
     }
-    snprintf(s->name, sizeof s->name, "%s", name);
-    snprintf(s->host, sizeof s->host, "%s", host);
+    s->who = *who;
     if (port)
         os_addr_set_port(&s->addr, (uint16_t)port);
     os_addr_text(&s->addr, s->address);
-    s->p = p;
     s->agent = agent;
-    s->seen = true;
     s->watch.fd = -1;
     buf_init(&s->text);
     arena_init(&s->arena, 4096, 1 << 20);
@@ -240,12 +234,22 @@ static void poll_start(struct gateway_live *p, const char *name, const char *hos
     s->headers[1] = (struct http_header){STR("Accept"), STR("text/plain")};
     s->request = (struct exchange_request){.method = STR("GET"),
                                            .path = str_of(p->o.report.path),
-                                           .authority = host[0] ? str_of(s->host) : str_of(s->address),
+                                           .authority = str_of(s->who.host[0] ? s->who.host : s->address),
                                            .headers = s->headers,
                                            .n_headers = COUNT_OF(s->headers)};
     loop_timer_init(&s->timer, on_timer);
-    list_push_back(&p->polls, &s->link);
     loop_timer_start(p->g->loop, &s->timer, loop_now_ns(p->g->loop));
+    return &s->who;
+}
+
+static struct attendant *page_start(const struct attendant *who)
+{
+    return poll_start(who, false);
+}
+
+static struct attendant *agent_start(const struct attendant *who)
+{
+    return poll_start(who, true);
 }
 
 static void reap(struct loop_task *t)
@@ -256,62 +260,29 @@ static void reap(struct loop_task *t)
     free(s);
 }
 
-static void poll_stop(struct server_poll *s)
+static void poll_stop(struct attendant *a)
 {
+    struct server_poll *s = CONTAINER_OF(a, struct server_poll, who);
+    struct loop *loop = a->p->g->loop;
     s->running = false;
-    loop_timer_stop(s->p->g->loop, &s->timer);
+    loop_timer_stop(loop, &s->timer);
     exchange_drop(&s->x);
     close_agent(s);
-    list_remove(&s->link);
     s->reap.run = reap;
-    loop_defer(s->p->g->loop, &s->reap);
+    loop_defer(loop, &s->reap);
+}
+
+static const struct attendant_kind page = {.start = page_start, .stop = poll_stop},
+                                   agent = {.start = agent_start, .stop = poll_stop};
+
+void report__tend(struct gateway_live *p)
+{
+    check__attend(p, &p->pages, &page, p->o.report.path[0]);
+    check__attend(p, &p->agents, &agent, p->o.report.agent_port);
 }
 
 void report__stop(struct gateway_live *p)
 {
-    LIST_EACH(it, &p->polls)
-    poll_stop(LIST_ENTRY(it, struct server_poll, link));
-}
-
-static bool has_poll(struct gateway_live *p, struct str name, bool agent)
-{
-    LIST_EACH(it, &p->polls)
-    {
-        struct server_poll *s = LIST_ENTRY(it, struct server_poll, link);
-        if (s->agent == agent && str_eqz(name, s->name))
-            return s->seen = true;
-    }
-    return false;
-}
-
-static void tend(struct gateway_live *p, bool agent)
-{
-    struct upstream_view v;
-    struct {
-        char name[OS_ADDR_TEXT_BYTES], host[256];
-    } fresh[16]; /* a few a round; the others in the next */
-    size_t n = 0;
-    os_mutex_lock(&p->lock);
-    for (size_t i = 0; pool_look(p->pool, i, 0, &v); i++)
-        if (!has_poll(p, v.name, agent) && n < COUNT_OF(fresh)) {
-            snprintf(fresh[n].name, sizeof fresh[n].name, "%.*s", STR_ARG(v.name));
-            snprintf(fresh[n].host, sizeof fresh[n].host, "%.*s", STR_ARG(upstream_host(v.upstream)));
-            n++;
-        }
-    os_mutex_unlock(&p->lock);
-    for (size_t i = 0; i < n; i++)
-        poll_start(p, fresh[i].name, fresh[i].host, agent);
-}
-
-void report__tend(struct gateway_live *p)
-{
-    LIST_EACH(it, &p->polls)
-    LIST_ENTRY(it, struct server_poll, link)->seen = false;
-    if (p->o.report.path[0])
-        tend(p, false);
-    if (p->o.report.agent_port)
-        tend(p, true);
-    LIST_EACH(it, &p->polls)
-    if (!LIST_ENTRY(it, struct server_poll, link)->seen)
-        poll_stop(LIST_ENTRY(it, struct server_poll, link));
+    check__dismiss(&p->pages, &page);
+    check__dismiss(&p->agents, &agent);
 }

@@ -206,11 +206,6 @@ void api__grpc_reply(struct grpc_call *g, struct buf *b)
 
 /* ---- unary calls ---- */
 
-bool api__grpc_is_compressed(const struct http_request *r)
-{
-    return r->body.n && r->body.p[0] == 1;
-}
-
 int api__grpc_message(struct grpc_call *g, struct slice *message, struct slice *owned, struct error *err)
 {
     struct grpc_message m;

@@ -29,7 +29,6 @@ void api__grpc_refuse(struct http_request *r, int http_status, const char *text,
 
 /* The plain bytes of a unary call's message: a view of the body, or *owned (a reference of the caller's) where it was compressed. */
 int api__grpc_message(struct grpc_call *g, struct slice *message, struct slice *owned, struct error *err) MUST_CHECK;
-bool api__grpc_is_compressed(const struct http_request *r);
 
 /* A message to be sent: begin, append fields to `b`, then api__grpc_reply or api__grpc_frame. */
 void api__grpc_begin(struct buf *b);

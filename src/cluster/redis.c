@@ -393,16 +393,6 @@ void redis_describe(struct redis *r, struct buf *out)
     os_mutex_unlock(&r->lock);
 }
 
-bool redis_is_up(const struct redis *r)
-{
-    return atomic_load_explicit(&r->up, memory_order_acquire);
-}
-
-uint64_t redis_deadline_ns(const struct redis *r)
-{
-    return r->o.deadline_ns;
-}
-
 struct loop *redis_loop(struct redis *r)
 {
     return r->loop;

@@ -92,8 +92,6 @@ void redis_destroy(struct redis *r);
 /* Any thread, never blocks. False: it isn't up; `done` won't be called. True: `done` will be, once. Calls of one thread, or under one lock, are
  * sent in order. */
 bool redis_send(struct redis *r, struct redis_call *c) MUST_CHECK;
-bool redis_is_up(const struct redis *r);
-uint64_t redis_deadline_ns(const struct redis *r);
 
 /* Client's thread only. Its loop, for timers; begin anew with another connection once what is being done is over. */
 struct loop *redis_loop(struct redis *r);

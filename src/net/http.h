@@ -137,7 +137,6 @@ struct http_limits {
     uint32_t max_connections_per_address, max_handshakes_per_address;
     uint32_t max_tunnels; /* at once, those that are asked for included; past it 503. 0: none */
 };
-void http_limits_default(struct http_limits *l);
 
 struct http_server_options {
     const char *const *listen; /* "127.0.0.1:8000", "[::1]:8000", "unix:/run/inferd.sock"; port 0 picks one */

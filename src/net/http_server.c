@@ -25,34 +25,6 @@
 #define REAP_BATCH      8
 #define UNIX_MODE       0660
 
-void http_limits_default(struct http_limits *l)
-{
-    *l = (struct http_limits){
-        .max_connections = 10000,
-        .max_header_bytes = 32 << 10,
-        .max_headers = 100,
-        .max_url_bytes = 8 << 10,
-        .max_body_bytes = 64ull << 20,
-        .max_inflate_ratio = 100,
-        .max_pipeline = 16,
-        .max_requests = 0,
-        .header_timeout_ns = 10000 * MS,
-        .body_timeout_ns = 30000 * MS,
-        .idle_timeout_ns = 75000 * MS,
-        .write_timeout_ns = 30000 * MS,
-        .handshake_timeout_ns = 10000 * MS,
-        .min_body_rate = 1024,
-        .max_body_memory = 1ull << 30,
-        .http2_max_streams = 128,
-        .http2_window_bytes = 1 << 20,
-        .http2_table_bytes = 4 << 10,
-        .http2_max_continuations = 8,
-        .http2_glitches = 500,
-        .http2_glitch_rate = 50,
-        .max_tunnels = 4096,
-    };
-}
-
 /* --- metrics --- */
 
 void http__limit(struct http_worker *w, enum http_limit l)

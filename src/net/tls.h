@@ -86,7 +86,6 @@ struct tls_conn *tls_client_connect(struct tls_client *c, int fd, const char *ho
 struct tls_conn *tls_client_resume(struct tls_client *c, int fd, const char *host, struct tls_resume *resume);
 /* After the handshake: was HTTP/2 agreed on by ALPN? */
 bool tls_conn_is_h2(const struct tls_conn *t);
-bool tls_conn_is_resumed(const struct tls_conn *t);
 /* After a read or write that gave IO: what the TLS library or the peer's alert says; a constant, NULL when nothing is known. */
 const char *tls_conn_reason(const struct tls_conn *t);
 /* Go on with the handshake: 0 it is over, AGAIN (writable, if tls_conn_wants_write, else readable), IO with the reason. */

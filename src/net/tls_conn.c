@@ -379,11 +379,6 @@ bool tls_conn_is_h2(const struct tls_conn *t)
     return n == 2 && memcmp(name, "h2", 2) == 0;
 }
 
-bool tls_conn_is_resumed(const struct tls_conn *t)
-{
-    return SSL_session_reused(t->ssl) == 1;
-}
-
 bool tls_conn_has_more(const struct tls_conn *t)
 {
     return t->more && SSL_has_pending(t->ssl);

@@ -244,12 +244,6 @@ void os_map_release(struct os_map *m)
     *m = (struct os_map){0};
 }
 
-void os_map_prefetch(const struct os_map *m)
-{
-    if (m->n)
-        madvise((void *)(uintptr_t)m->p, m->n, MADV_WILLNEED);
-}
-
 void os_map_drop(const struct os_map *m)
 {
     if (m->n)

@@ -61,8 +61,6 @@ struct os_map {
 };
 int os_map_open(int fd, struct os_map *out, struct error *err) MUST_CHECK;
 void os_map_release(struct os_map *m); /* idempotent */
-/* Tell the kernel that the mapping is wanted soon and in full (MADV_WILLNEED). */
-void os_map_prefetch(const struct os_map *m);
 /* Give the mapping's resident pages back (MADV_DONTNEED); they are read from the file again on the next access. */
 void os_map_drop(const struct os_map *m);
 

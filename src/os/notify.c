@@ -66,11 +66,10 @@ static void tell(struct os_notify *n, const char *text)
         send(n->fd, text, strlen(text), MSG_NOSIGNAL);
 }
 
-/* `prefix`STATUS=status, on one line. */
-static void tell_status(struct os_notify *n, const char *prefix, const char *status)
+void os_notify_ready(struct os_notify *n, const char *status)
 {
     char text[512];
-    int head = snprintf(text, sizeof text, "%s", prefix);
+    int head = snprintf(text, sizeof text, "READY=1\n");
     if (status)
         snprintf(text + head, sizeof text - (size_t)head, "STATUS=%s", status);
     for (char *p = text + head; *p; p++)
@@ -79,18 +78,11 @@ static void tell_status(struct os_notify *n, const char *prefix, const char *sta
     tell(n, text);
 }
 
-void os_notify_ready(struct os_notify *n, const char *status)
-{
-    tell_status(n, "READY=1\n", status);
-}
 void os_notify_stopping(struct os_notify *n)
 {
     tell(n, "STOPPING=1\n");
 }
-void os_notify_status(struct os_notify *n, const char *status)
-{
-    tell_status(n, "", status);
-}
+
 void os_notify_watchdog(struct os_notify *n)
 {
     tell(n, "WATCHDOG=1\n");

@@ -22,7 +22,6 @@ void os_notify_ready(struct os_notify *n,
                      const char *status);      /* READY=1; status may be NULL, a line shown by systemctl status */
 void os_notify_reloading(struct os_notify *n); /* RELOADING=1 with the time; os_notify_ready ends it */
 void os_notify_stopping(struct os_notify *n);  /* STOPPING=1 */
-void os_notify_status(struct os_notify *n, const char *status); /* STATUS=; newlines become spaces */
-void os_notify_watchdog(struct os_notify *n);                   /* WATCHDOG=1 */
+void os_notify_watchdog(struct os_notify *n);  /* WATCHDOG=1 */
 
 #endif

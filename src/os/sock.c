@@ -42,15 +42,6 @@ bool os_addr_is_unix(const struct os_addr *a)
     return family(a) == AF_UNIX;
 }
 
-bool os_addr_is_loopback(const struct os_addr *a)
-{
-    if (family(a) == AF_INET)
-        return ntohl(((struct sockaddr_in *)sa(a))->sin_addr.s_addr) >> 24 == 127;
-    if (family(a) == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)sa(a))->sin6_addr);
-    return os_addr_is_unix(a);
-}
-
 bool os_addr_ip(const struct os_addr *a, uint8_t out[16])
 {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};

@@ -27,7 +27,6 @@ int os_addr_resolve(const char *text, struct os_addr *out, size_t max, size_t *n
 /* The form above; "unix" for a peer that has no name. */
 void os_addr_text(const struct os_addr *a, char out[OS_ADDR_TEXT_BYTES]);
 bool os_addr_is_unix(const struct os_addr *a);
-bool os_addr_is_loopback(const struct os_addr *a); /* 127/8, ::1, unix */
 /* The address as 16 bytes, IPv4 as ::ffff:a.b.c.d; false for unix. */
 bool os_addr_ip(const struct os_addr *a, uint8_t out[16]);
 /* 0 for unix. */

@@ -50,17 +50,6 @@ const char *balance_name(enum balance_policy p)
     return balance_names[p];
 }
 
-int balance_from_name(struct str s, enum balance_policy *out, struct error *err)
-{
-    for (int i = 0; i < BALANCE_COUNT; i++)
-        if (str_eqz(s, balance_names[i])) {
-            *out = (enum balance_policy)i;
-            return 0;
-        }
-    return error_set(err, STATUS_INVALID,
-                     "unknown balancing policy \"%.*s\"; it is one of round_robin, least_conn, p2c, hash, llm", STR_ARG(s));
-}
-
 const char *upstream_says_name(enum upstream_says s)
 {
     static const char *const names[] = {

@@ -31,8 +31,6 @@ enum balance_policy {
     BALANCE_COUNT
 };
 const char *balance_name(enum balance_policy p);
-/* INVALID names the value and lists the names. */
-int balance_from_name(struct str s, enum balance_policy *out, struct error *err) MUST_CHECK;
 
 /* Passive health: what requests tell. Zeroed fields take the defaults in brackets. */
 struct outlier_options {

@@ -103,11 +103,6 @@ static double horizon_ns(const struct batcher *b, const struct batch_bucket *k)
     return MAX_OF(2 * latency_ns(&k->latency, b->policy.max_rows), HORIZON_FLOOR_NS);
 }
 
-const struct batch_bucket *batcher__model_of(const struct batcher *b, const struct batch_item *item)
-{
-    return item->home && !item->home->alone ? item->home : batcher__bucket_find(b, item->bucket);
-}
-
 /* ---- admission ---- */
 
 static int check_bounds(const struct batcher *b, const struct batch_item *item, struct error *err)
@@ -440,14 +435,6 @@ void batcher_learn(struct batcher *b, uint64_t bucket, uint32_t rows, uint64_t r
     struct batch_bucket *k = batcher__bucket_get(b, bucket, 0, &status);
     if (k && rows && rows <= b->policy.max_rows && run_ns)
         learn(b, k, rows, (double)run_ns, 0);
-}
-
-uint64_t batcher_estimate_ns(const struct batcher *b, uint64_t bucket, uint32_t rows)
-{
-    const struct batch_bucket *k = batcher__bucket_find(b, bucket);
-    if (!k)
-        k = batcher__bucket_like(b, 0);
-    return k ? (uint64_t)latency_ns(&k->latency, MIN_OF(rows, (uint32_t)BATCH_ROWS_MAX)) : 0;
 }
 
 /* ---- looking in ---- */

@@ -147,9 +147,6 @@ uint64_t batcher_next_expiry(const struct batcher *b);
  * worth giving: they make the first promises right). */
 void batcher_learn(struct batcher *b, uint64_t bucket, uint32_t rows, uint64_t run_ns);
 
-/* Estimated run time; 0 while nothing is known. A bucket not seen yet answers with its likeliest neighbour's time. */
-uint64_t batcher_estimate_ns(const struct batcher *b, uint64_t bucket, uint32_t rows);
-
 struct batcher_stats {
     uint32_t queued_items, queued_rows;
     uint64_t queued_bytes;

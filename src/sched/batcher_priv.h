@@ -123,8 +123,7 @@ void batcher__kill(struct batcher *b, struct batch_item *item);
 uint64_t batcher__rows_allowed(const struct batcher *b, const struct batch_bucket *k, bool *cut);
 /* Close a batch: the longest prefix of `k` within `rows` (one item where batches are of one), moved onto `batch`. */
 struct batch_decision batcher__close(struct batcher *b, struct batch_bucket *k, uint64_t rows, struct list *batch);
-/* The bucket whose latency model speaks for `item`. NULL: none yet. */
-const struct batch_bucket *batcher__model_of(const struct batcher *b, const struct batch_item *item);
+/* Its batches are of one item. */
 static inline bool batcher__single(const struct batcher *b, const struct batch_bucket *k)
 {
     return k->alone || b->policy.mode == BATCH_NONE || b->policy.max_rows == 1;

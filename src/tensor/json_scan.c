@@ -197,18 +197,6 @@ static bool whole(struct json_scan *s, bool *neg, uint64_t *magnitude)
     return true;
 }
 
-int json_u64(struct json_scan *s, uint64_t *out, struct error *err)
-{
-    bool neg;
-    struct json_scan at = *s;
-    if (!whole(&at, &neg, out) || (neg && *out)) {
-        json_peek(s);
-        return json_expected(s, "a whole number from 0 to 18446744073709551615", err);
-    }
-    s->p = at.p;
-    return STATUS_OK;
-}
-
 int json_i64(struct json_scan *s, int64_t *out, struct error *err)
 {
     bool neg;

@@ -44,9 +44,8 @@ int json_element(struct json_scan *s, bool *first, struct error *err) MUST_CHECK
 /* A string value: a view of the text when it has no escapes, else decoded into the arena. */
 int json_string(struct json_scan *s, struct arena *a, struct str *out, struct error *err) MUST_CHECK;
 int json_bool(struct json_scan *s, bool *out, struct error *err) MUST_CHECK;
-/* A whole number within int64 / uint64. */
+/* A whole number within int64. */
 int json_i64(struct json_scan *s, int64_t *out, struct error *err) MUST_CHECK;
-int json_u64(struct json_scan *s, uint64_t *out, struct error *err) MUST_CHECK;
 
 /* Check and pass one value of any kind, at most `depth` levels deep. */
 int json_skip(struct json_scan *s, int depth, struct error *err) MUST_CHECK;

@@ -91,14 +91,6 @@ bool http1_is_token(struct str s)
     return s.n > 0 && good;
 }
 
-struct str http1_header(const struct http1_parser *p, const char *name)
-{
-    for (uint32_t i = 0; i < p->n_headers; i++)
-        if (str_ieqz(p->headers[i].name, name))
-            return p->headers[i].value;
-    return (struct str){NULL, 0};
-}
-
 bool http1_list_has(struct str list, const char *token)
 {
     struct str part;

@@ -89,8 +89,6 @@ bool http1_idle(const struct http1_parser *p);
 uint64_t http1_body_left(const struct http1_parser *p);
 void http1_body_taken(struct http1_parser *p, uint64_t n);
 
-/* First header with this name; .p == NULL when absent. */
-struct str http1_header(const struct http1_parser *p, const char *name);
 /* True when `list` ("a, b;q=1") holds `token`, compared without case and without parameters. */
 bool http1_list_has(struct str list, const char *token);
 /* RFC 9110 token, which header names and methods are. */
@@ -102,8 +100,6 @@ bool http1_is_token(struct str s);
 const char *http1_reason(int status);
 /* "HTTP/1.1 404 Not Found\r\n". */
 void http1_write_status(struct buf *out, int status);
-/* "POST /path HTTP/1.1\r\n". */
-void http1_write_request_line(struct buf *out, struct str method, struct str target);
 /* "Name: value\r\n". False, and nothing written, when the name is no token or the value holds a control character other than a
  * tab: what a client sent must not be able to end a header. */
 bool http1_write_header(struct buf *out, struct str name, struct str value);

@@ -99,14 +99,6 @@ void http1_write_status(struct buf *out, int status)
     buf_append(out, "\r\n", 2);
 }
 
-void http1_write_request_line(struct buf *out, struct str method, struct str target)
-{
-    buf_append_str(out, method);
-    buf_append_c(out, ' ');
-    buf_append_str(out, target);
-    buf_append(out, " HTTP/1.1\r\n", 11);
-}
-
 /* Is a byte of the eight below 0x20, or 0x7f? (The two tests are Mycroft's; exact in whether there is one.) */
 static bool has_control(const char *p)
 {

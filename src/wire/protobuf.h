@@ -79,10 +79,6 @@ static inline void pb_put_u64(struct buf *b, uint32_t number, uint64_t v)
     if (v)
         pb_append_u64(b, number, v);
 }
-static inline void pb_put_i64(struct buf *b, uint32_t number, int64_t v)
-{
-    pb_put_u64(b, number, (uint64_t)v);
-}
 static inline void pb_put_bool(struct buf *b, uint32_t number, bool v)
 {
     pb_put_u64(b, number, v);

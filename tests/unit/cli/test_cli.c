@@ -16,6 +16,7 @@
 #include "cli/config_args.h"
 #include "cli/from_config.h"
 #include "conf/config.h"
+#include "../net/limits.h"
 
 static const char *const words[] = {"constant", "poisson", NULL};
 
@@ -177,7 +178,7 @@ static void server_file(void **state)
     assert_int_equal(cli_config_load(&v.config, NULL, &c, &err), STATUS_NOT_FOUND);
 }
 
-/* The configuration's defaults are those that net/ has measured and documented, and every limit is carried over: a limit that
+/* The configuration's defaults are those that are documented, and every limit is carried over: a limit that
  * from_config.c forgot would be 0 here. */
 static void limits_agree(void **state)
 {
@@ -189,7 +190,7 @@ static void limits_agree(void **state)
     memset(&theirs, 0, sizeof theirs);
     assert_int_equal(config_init(&c, &err), 0);
     cli_http_limits(&c, &mine);
-    http_limits_default(&theirs);
+    default_limits(&theirs);
     assert_int_equal(theirs.max_connections, 10000);
     assert_int_equal(mine.max_connections, 16384); /* 10,000 idle clients and those that come and go */
     theirs.max_connections = mine.max_connections;

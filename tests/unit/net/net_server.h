@@ -223,7 +223,7 @@ static inline void start(const struct http_limits *limits)
 static inline struct http_limits defaults(void)
 {
     struct http_limits l;
-    http_limits_default(&l);
+    default_limits(&l);
     return l;
 }
 

@@ -23,6 +23,7 @@
 #include "base/buf.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "limits.h"
 #include "net/http.h"
 #include "obs/metrics.h"
 #include "os/clock.h"

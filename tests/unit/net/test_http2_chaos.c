@@ -96,7 +96,7 @@ static void test_chaos(void **state)
 {
     (void)state;
     struct http_limits l;
-    http_limits_default(&l);
+    default_limits(&l);
     l.max_connections = 5; /* some are refused */
     l.write_timeout_ns = 300 * MS;
     l.body_timeout_ns = 100 * MS;

@@ -84,7 +84,7 @@ static void test_steady_state(void **state)
                                     .threads = 1,
                                     .name = "t",
                                     .handler = {.on_request = on_request}};
-    http_limits_default(&o.limits);
+    default_limits(&o.limits);
     assert_int_equal(http_server_start(&o, &s, &err), 0);
     assert_true(calls > 0); /* the counter counts */
     assert_int_equal(run(http_server_address(s, 0), 100, 1000), 0);

@@ -348,7 +348,7 @@ static void test_channels(void **state)
                                     .threads = 2,
                                     .name = "t",
                                     .handler = {.on_request = serve}};
-    http_limits_default(&o.limits);
+    default_limits(&o.limits);
     o.limits.max_requests = 7; /* the server closes now and then */
     assert_int_equal(http_server_start(&o, &s, &err), 0);
     run_load(http_server_address(s, 0));

@@ -164,7 +164,6 @@ static void map_file(void **state)
     assert_int_equal(os_open_beneath(t->fd, "m/model.onnx", OS_FILE_REGULAR, false, &fd, &err), 0);
     assert_int_equal(os_map_open(fd, &m, &err), 0);
     os_close(fd);
-    os_map_prefetch(&m);
     assert_int_equal(m.n, 7);
     assert_memory_equal(m.p, "weights", 7);
     os_map_release(&m);

@@ -140,8 +140,6 @@ static void notifies_as_sd_notify_says(void **state)
     received(fd, "READY=1\nSTATUS=serving 3 models on :8000");
     os_notify_ready(&n, NULL);
     received(fd, "READY=1\n");
-    os_notify_status(&n, "draining");
-    received(fd, "STATUS=draining");
     os_notify_watchdog(&n);
     received(fd, "WATCHDOG=1\n");
     os_notify_stopping(&n);

@@ -19,16 +19,15 @@ static void test_addresses(void **state)
     static const struct {
         const char *text, *shown;
         int port;
-        bool loopback;
     } v[] = {
-        {"127.0.0.1:8000", "127.0.0.1:8000", 8000, true},
-        {"127.9.9.9:1", "127.9.9.9:1", 1, true},
-        {"*:80", "0.0.0.0:80", 80, false},
-        {"10.0.0.1:65535", "10.0.0.1:65535", 65535, false},
-        {"[::1]:8000", "[::1]:8000", 8000, true},
-        {"[2001:db8:0::1]:9", "[2001:db8::1]:9", 9, false},
-        {"[::]:0", "[::]:0", 0, false},
-        {"unix:/run/a b", "unix:/run/a b", 0, true},
+        {"127.0.0.1:8000", "127.0.0.1:8000", 8000},
+        {"127.9.9.9:1", "127.9.9.9:1", 1},
+        {"*:80", "0.0.0.0:80", 80},
+        {"10.0.0.1:65535", "10.0.0.1:65535", 65535},
+        {"[::1]:8000", "[::1]:8000", 8000},
+        {"[2001:db8:0::1]:9", "[2001:db8::1]:9", 9},
+        {"[::]:0", "[::]:0", 0},
+        {"unix:/run/a b", "unix:/run/a b", 0},
     };
     struct os_addr a;
     struct error err;
@@ -39,7 +38,6 @@ static void test_addresses(void **state)
         os_addr_text(&a, text);
         assert_string_equal(text, v[i].shown);
         assert_int_equal(os_addr_port(&a), v[i].port);
-        assert_int_equal(os_addr_is_loopback(&a), v[i].loopback);
     }
     static const char *const bad[] = {
         "", ":80", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1", "::1:80", "unix:"};
@@ -57,7 +55,7 @@ static void test_connect_and_talk(void **state)
     struct os_addr a, peer;
     struct error err;
     int listener, client, server;
-    char in[8];
+    char in[8], shown[OS_ADDR_TEXT_BYTES];
     assert_int_equal(os_addr_parse("127.0.0.1:0", &a, &err), 0);
     assert_int_equal(os_sock_listen(&a, false, 0, &listener, &err), 0);
     assert_int_equal(os_sock_local(listener, &a, &err), 0);
@@ -70,7 +68,8 @@ static void test_connect_and_talk(void **state)
     assert_int_equal(os_sock_connected(client, &err), 0);
     assert_true(os_sock_wait(listener, false, 1000000000));
     server = os_sock_accept(listener, &peer);
-    assert_true(server >= 0 && os_addr_is_loopback(&peer));
+    os_addr_text(&peer, shown);
+    assert_true(server >= 0 && strncmp(shown, "127.0.0.1:", 10) == 0);
     assert_int_equal(os_sock_read(server, in, sizeof in), STATUS_AGAIN);
     assert_false(os_sock_wait(server, false, 1000000));
     struct os_iov v[2] = {{"ab", 2}, {"cd", 2}};

@@ -237,19 +237,6 @@ static void prefix_sets(void **state)
     prefix_set_destroy(s);
 }
 
-static void names(void **state)
-{
-    (void)state;
-    enum balance_policy p;
-    struct error err;
-    for (int i = 0; i < BALANCE_COUNT; i++) {
-        assert_int_equal(balance_from_name(str_of(balance_name((enum balance_policy)i)), &p, &err), 0);
-        assert_int_equal(p, i);
-    }
-    assert_int_equal(balance_from_name(STR("fastest"), &p, &err), STATUS_INVALID);
-    assert_string_equal(err.text, "unknown balancing policy \"fastest\"; it is one of round_robin, least_conn, p2c, hash, llm");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,7 +249,6 @@ int main(void)
         cmocka_unit_test(llm_keeps_a_conversation),
         cmocka_unit_test(llm_reads_fresh_reports),
         cmocka_unit_test(prefix_sets),
-        cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,7 +54,7 @@ def test_connections_past_the_limit_get_503_and_others_are_served(repository):
 @pytest.mark.parametrize("sent", [b"", LIVE], ids=["silent", "served"])
 def test_fewer_descriptors_than_connections_leave_room_for_operators(repository, sent):
     """`ulimit -n` below max_connections: the flood is answered with 503 at a lower limit instead of taking every descriptor, so that
-    health checks, scrapes and loads go on. Before, the process ran into EMFILE and its other listeners were dead."""
+    health checks, scrapes and loads go on: a process that has run into EMFILE has no other listener alive."""
     write_fake(repository, "simple", SIMPLE)
     with Server(repository, args=["--repository.mode=explicit", "--repository.load=*", "--http.threads=2"],
                 prefix=["prlimit", "--nofile=128:128"]) as server:

@@ -539,10 +539,12 @@ void limit_gate_note_degraded(struct limit_gate *g, struct str model, enum limit
 
 /* ---- admin ---- */
 
-static void render_limit(const struct limit_state *s, struct buf *out)
+/* Calm comes with the next request; whoever looks when there is none shall not be told of a burst that is long over. */
+static void render_limit(const struct limit_state *s, uint64_t now_ns, struct buf *out)
 {
+    bool saturated = s->saturated && now_ns - MIN_OF(now_ns, s->refused_ns) < CALM_NS;
     buf_printf(out, ",\"limit\":%u,\"gradient\":%.3f,\"busy_at\":%u,\"saturated\":%s,\"in_flight\":{", limit_now(&s->limit),
-               s->limit.gradient, s->busy, s->saturated ? "true" : "false");
+               s->limit.gradient, s->busy, saturated ? "true" : "false");
     for (int c = 0; c < LIMIT_CLASSES; c++)
         buf_printf(out, "%s\"%s\":%u", c ? "," : "", limit_class_name((enum limit_class)c), s->limit.in_flight[c]);
     buf_append_z(out, "},\"refused\":{");
@@ -568,7 +570,7 @@ static void render_state(const struct limit_state *s, uint64_t now_ns, struct bu
     buf_append_z(out, ",\"rule\":");
     buf_append_json_str(out, str_of(s->policy->match));
     if (s->policy->limited)
-        render_limit(s, out);
+        render_limit(s, now_ns, out);
     if (s->policy->breaks)
         render_breaker(s, now_ns, out);
     if (s->policy->fallback) {

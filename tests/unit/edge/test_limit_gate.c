@@ -174,6 +174,25 @@ static void test_threads(void **state)
     metrics_destroy(m);
 }
 
+/* What is shown (at 9 s) is a burst of the last second; an older one is over although no request has come since. */
+static void test_a_burst_that_is_over_is_not_shown(void **state)
+{
+    static const struct {
+        uint64_t at;
+        const char *shown;
+    } cases[] = {{8 * S + S / 2, "\"saturated\":true"}, {S, "\"saturated\":false"}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct limit_gate *g = gate_of("models: [{match: a, limit: {max: 1, burst: 0}}]", NULL);
+        struct limit_ticket t, refused;
+        assert_int_equal(begin(g, "a", cases[i].at, &t), LIMIT_NONE);
+        assert_int_equal(begin(g, "a", cases[i].at, &refused), LIMIT_SATURATED);
+        end(g, &t, BREAKER_OK, cases[i].at);
+        assert_shows(g, cases[i].shown);
+        limit_gate_destroy(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +200,7 @@ int main(void)
         cmocka_unit_test(test_breaker_and_limit_together),
         cmocka_unit_test(test_rules_change_under_requests),
         cmocka_unit_test(test_an_operators_max_goes_before_what_keeps_busy),
+        cmocka_unit_test(test_a_burst_that_is_over_is_not_shown),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,7 +73,7 @@ struct exchange_events {
     void (*head)(struct exchange *x);
     void (*body)(struct exchange *x, struct str part);
     void (*done)(struct exchange *x); /* the answer's members are valid until it returns */
-    /* No answer, or no more of it. x->tls_failed, x->unsent say more. */
+    /* No answer, or no more of it. x->fault, x->tls_failed, x->unsent say more. */
     void (*failed)(struct exchange *x, const struct error *err);
     struct str (*pending)(struct exchange *x, bool *last);
     void (*taken)(struct exchange *x, size_t n);
@@ -81,6 +81,23 @@ struct exchange_events {
      * says that the server sends no more */
     void (*switched)(struct exchange *x);
     void (*ended)(struct exchange *x);
+};
+
+/* Why it failed, as far as a client may know (explain.c). */
+enum exchange_fault {
+    EXCHANGE_CLOSED,      /* before anything of an answer came */
+    EXCHANGE_UNREACHABLE, /* no connection: */
+    EXCHANGE_REFUSED,
+    EXCHANGE_SLOW_CONNECT, /* the owner's word: it waited long enough */
+    EXCHANGE_TLS_NAME,
+    EXCHANGE_TLS_EXPIRED,
+    EXCHANGE_TLS_UNTRUSTED,
+    EXCHANGE_TLS_FAILED,
+    EXCHANGE_GARBAGE, /* a bad answer: */
+    EXCHANGE_HEAD_TOO_LARGE,
+    EXCHANGE_SHORT,
+    EXCHANGE_CUT,
+    EXCHANGE_UNBEGUN, /* see exchange.unsent */
 };
 
 struct exchange_ops {
@@ -99,11 +116,12 @@ struct exchange {
     /* of the current one; read-only */
     const struct exchange_ops *ops; /* NULL: none */
     struct conn *conn;
-    bool reused;     /* over a connection that had idled: the server may have closed it meanwhile */
-    bool connecting; /* connected() is still to come */
-    bool heard;      /* something of an answer came */
-    bool tls_failed; /* it was TLS that did not come about */
-    bool unsent;     /* failed: the server says, or it is plain, that it has not begun on this request */
+    bool reused;               /* over a connection that had idled: the server may have closed it meanwhile */
+    bool connecting;           /* connected() is still to come */
+    bool heard;                /* something of an answer came */
+    bool tls_failed;           /* it was TLS that did not come about */
+    enum exchange_fault fault; /* failed */
+    bool unsent;               /* failed: the server says, or it is plain, that it has not begun on this request */
     /* the answer, from head() to the end */
     int status;
     const struct http_header *headers;

@@ -110,6 +110,17 @@ static void on_done(struct http_channel *ch, int status)
         peers__give(c);
 }
 
+static enum exchange_fault fault_of(const struct http_channel *ch, const struct exchange *x, const struct error *err)
+{
+    if (x->connecting)
+        return exchange__connect_fault(&ch->dial);
+    if (err->code == STATUS_INVALID)
+        return ch->parser.error_status == 431 ? EXCHANGE_HEAD_TOO_LARGE : EXCHANGE_GARBAGE;
+    if (x->status && x->answer_body == HTTP1_LENGTH)
+        return EXCHANGE_SHORT;
+    return x->heard ? EXCHANGE_CUT : EXCHANGE_CLOSED;
+}
+
 static void on_failed(struct http_channel *ch, const struct error *err)
 {
     struct conn *c = conn_of(ch);
@@ -119,6 +130,7 @@ static void on_failed(struct http_channel *ch, const struct error *err)
     }
     struct exchange *x = detach(c);
     x->heard |= ch->first_byte_ns && !x->connecting;
+    x->fault = fault_of(ch, x, err);
     x->tls_failed = ch->dial.tls_failed;
     if (x->tls_failed)
         peers__tls_failed(c, err);

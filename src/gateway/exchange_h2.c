@@ -51,6 +51,7 @@ static void fail_all(struct conn *c, const struct error *err, bool unsent)
         detach(c, x);
         x->unsent = unsent;
         x->tls_failed = tls_failed;
+        x->fault = x->connecting ? exchange__connect_fault(&c->channel.dial) : x->heard ? EXCHANGE_CUT : EXCHANGE_CLOSED;
         x->events->failed(x, err);
     }
 }
@@ -107,6 +108,7 @@ static void on_failed(void *user, struct http2_call *call, enum http2_failure wh
     bool fresh = x->fresh;
     detach(c, x);
     x->unsent = why == HTTP2_CALL_UNBEGUN;
+    x->fault = x->unsent ? EXCHANGE_UNBEGUN : x->heard ? EXCHANGE_CUT : EXCHANGE_CLOSED;
     error_set(&err, STATUS_IO,
               x->unsent ? "the server did not begin on it (HTTP/2 error %u)" : "the stream was reset (HTTP/2 error %u)",
               (unsigned)code);

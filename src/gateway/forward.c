@@ -217,15 +217,6 @@ bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *wh
 
 /* ---- a try ---- */
 
-/* What the client may know of a try that came to nothing. */
-static const char *explain(const struct forward *f)
-{
-    if (f->x.tls_failed)
-        return "a secure connection to the server for this request can't be made";
-    return f->phase == FORWARD_CONNECTING ? "the server for this request can't be reached"
-                                          : "the server for this request broke off before it answered";
-}
-
 static void on_timer(struct loop_timer *t)
 {
     struct forward *f = CONTAINER_OF(t, struct forward, timer);
@@ -241,7 +232,7 @@ static void on_timer(struct loop_timer *t)
         return;
     case FORWARD_CONNECTING:
         f->last_status = STATUS_UPSTREAM;
-        error_set(&f->last, STATUS_UPSTREAM, "%s", explain(f));
+        error_set(&f->last, STATUS_UPSTREAM, "%s", exchange__explain(EXCHANGE_SLOW_CONNECT));
         if (!forward__retry(f, PICK_GATEWAY_FAILURE, "connect", now))
             fail(f, now >= f->deadline_ns ? STATUS_DEADLINE : STATUS_UPSTREAM, f->last.text, PICK_GATEWAY_FAILURE);
         return;
@@ -375,6 +366,7 @@ static void wait_for_room(struct forward *f, uint64_t now)
 static void try_next(struct forward *f)
 {
     struct gateway_live *p = f->p;
+    struct upstream_view view;
     struct error err;
     uint64_t now = loop_update_now(f->home->loop);
     os_mutex_lock(&p->lock);
@@ -394,6 +386,7 @@ static void try_next(struct forward *f)
         metric_observe(p->queue_seconds, (double)(now - f->waits_since_ns) / NS_PER_S);
     }
     f->wait_until_ns = 0;
+    bool unknown = rc != 0 && !pool_look(p->pool, 0, now, &view);
     os_mutex_unlock(&p->lock);
     if (rc == 0 && f->tries)
         metric_inc(p->retries);
@@ -405,7 +398,10 @@ static void try_next(struct forward *f)
     } else if (f->ask.n_tried) { /* nobody left to ask: the latest failure is the answer */
         fail(f, f->last_status, f->last.text, PICK_CANCELLED);
     } else {
-        fail(f, STATUS_UNAVAILABLE, "no server for this request is in service: try again later", PICK_CANCELLED);
+        fail(f, STATUS_UNAVAILABLE,
+             unknown ? "no server for this request is known: the names of its servers can't be resolved: try again later"
+                     : "no server for this request is in service: try again later",
+             PICK_CANCELLED);
     }
 }
 
@@ -543,7 +539,7 @@ static void on_failed(struct exchange *x, const struct error *err)
         return;
     }
     f->last_status = STATUS_UPSTREAM;
-    error_set(&f->last, STATUS_UPSTREAM, "%s", explain(f));
+    error_set(&f->last, STATUS_UPSTREAM, "%s", exchange__explain(x->fault));
     LOG(f->g->o.log, LOG_DEBUG, "upstream_failed", LOG_STR("upstream", upstream_name(f->pick.upstream)), LOG_S("why", why),
         LOG_S("reason", err->text), LOG_STR("request_id", f->r->request_id));
     /* a kept connection that the server closed while it idled says nothing about the server */

@@ -10,6 +10,7 @@
  *   upload.c   its body on the way up
  *   answer.c   an upstream's answer on its way to the client
  *   tunnel.c   WebSockets
+ *   explain.c  what a client is told of a server that failed
  *   headers.c  what is sent on and what is not, both ways
  *   check.c    the thread that ticks pools and checks servers; the one that looks up names
  *   discover.c which servers there are: names looked up, files read
@@ -179,6 +180,10 @@ void peers__rest(struct conn *c);
 void peers__drop(struct conn *c);
 /* A handshake failed: say so, not too often. */
 void peers__tls_failed(struct conn *c, const struct error *err);
+
+/* ---- explain.c ---- */
+enum exchange_fault exchange__connect_fault(const struct dial *d); /* of one that has failed */
+const char *exchange__explain(enum exchange_fault fault);          /* a sentence */
 
 /* ---- exchange_h1.c ---- */
 /* Make `c`'s connection ready to carry `x`. */

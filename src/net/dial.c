@@ -57,6 +57,7 @@ static void shake(struct dial *d)
         loop_fd_set(d->loop, &d->watch, tls_conn_wants_write(d->tls) ? LOOP_WRITE : LOOP_READ);
     } else if (rc) {
         d->tls_failed = true;
+        d->tls_fault = tls_conn_fault(d->tls);
         fail(d, &err);
     } else {
         d->state = DIAL_UP;
@@ -89,7 +90,7 @@ void dial_start(struct dial *d, const struct os_addr *addr, const struct dial_tl
     struct error err;
     int fd;
     ASSERT(d->state == DIAL_CLOSED);
-    d->tls_failed = false;
+    d->tls_failed = d->refused = false;
     d->how = tls;
     int rc = os_sock_connect(addr, &fd, &err);
     if (rc && rc != STATUS_AGAIN) {
@@ -114,7 +115,7 @@ static void watch_ready(struct loop_fd *w, uint32_t events)
     struct error err;
     switch ((enum dial_state)d->state) {
     case DIAL_CONNECTING:
-        if (os_sock_connected(w->fd, &err))
+        if (os_sock_connected_why(w->fd, &d->refused, &err))
             fail(d, &err);
         else if (events & LOOP_WRITE)
             set_connected(d);

@@ -28,8 +28,9 @@ struct dial {
                    const struct error *err);        /* no connection came about; closed by then. d->tls_failed: it was TLS */
     void (*ready)(struct dial *d, uint32_t events); /* UP: as loop_fd.ready */
     /* read-only */
-    bool tls_failed;
-    struct tls_conn *tls; /* NULL: plain, or closed */
+    bool tls_failed, refused; /* refused: nobody listens there */
+    enum tls_fault tls_fault; /* tls_failed: why */
+    struct tls_conn *tls;     /* NULL: plain, or closed */
     /* private */
     struct loop_fd watch;
     struct loop_task more;

@@ -90,6 +90,9 @@ bool tls_conn_is_h2(const struct tls_conn *t);
 const char *tls_conn_reason(const struct tls_conn *t);
 /* Go on with the handshake: 0 it is over, AGAIN (writable, if tls_conn_wants_write, else readable), IO with the reason. */
 int tls_conn_handshake(struct tls_conn *t, struct error *err) MUST_CHECK;
+/* After a handshake that gave IO: what was wrong with the peer's certificate; OTHER: nothing, or there was none. */
+enum tls_fault { TLS_FAULT_OTHER, TLS_FAULT_NAME, TLS_FAULT_EXPIRED, TLS_FAULT_UNTRUSTED };
+enum tls_fault tls_conn_fault(const struct tls_conn *t);
 
 /* Serve on `fd`, which stays the caller's. NULL: out of memory. The loop's thread, as all below. */
 struct tls_conn *tls_conn_create(struct tls_context *c, int fd);

@@ -301,6 +301,22 @@ int tls_conn_handshake(struct tls_conn *t, struct error *err)
                                            : "the peer closed the connection");
 }
 
+enum tls_fault tls_conn_fault(const struct tls_conn *t)
+{
+    switch (SSL_get_verify_result(t->ssl)) {
+    case X509_V_OK:
+        return TLS_FAULT_OTHER;
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH:
+        return TLS_FAULT_NAME;
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+        return TLS_FAULT_EXPIRED;
+    default:
+        return TLS_FAULT_UNTRUSTED;
+    }
+}
+
 ssize_t tls_conn_read(struct tls_conn *t, void *p, size_t n)
 {
     size_t total = 0, got;

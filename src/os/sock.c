@@ -327,10 +327,17 @@ int os_sock_connect(const struct os_addr *a, int *fd, struct error *err)
 
 int os_sock_connected(int fd, struct error *err)
 {
+    bool refused;
+    return os_sock_connected_why(fd, &refused, err);
+}
+
+int os_sock_connected_why(int fd, bool *refused, struct error *err)
+{
     int e = 0;
     socklen_t len = sizeof e;
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &e, &len) != 0)
         e = errno;
+    *refused = e == ECONNREFUSED;
     return e ? error_set(err, STATUS_UNAVAILABLE, "cannot connect: %s", strerror(e)) : 0;
 }
 

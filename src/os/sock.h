@@ -61,6 +61,8 @@ void os_sock_shutdown(int fd);
 /* Start to connect. 0 connected, STATUS_AGAIN under way (writable when decided: ask os_sock_connected), else failed. */
 int os_sock_connect(const struct os_addr *a, int *fd, struct error *err) MUST_CHECK;
 int os_sock_connected(int fd, struct error *err) MUST_CHECK;
+/* The same; *refused: the other machine says that nobody listens. */
+int os_sock_connected_why(int fd, bool *refused, struct error *err) MUST_CHECK;
 /* Block until readable / writable or `timeout_ns` passed (false). For blocking clients. */
 bool os_sock_wait(int fd, bool write, uint64_t timeout_ns);
 

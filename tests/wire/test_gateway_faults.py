@@ -43,20 +43,25 @@ def trickle(connection, request):
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-BEFORE = {  # before the answer's first byte went to the client: (what the server does, what a client sees when nobody else is there)
-    "reset": (reset, 502),
-    "half_open": (half_open, 502),
-    "garbage": (raw(b"\x16\x03\x01 what is this\r\n\r\n"), 502),
-    "garbage_after_status": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nbad header\r\n\r\n{}"), 502),
-    "status_0": (raw(b"HTTP/1.1 000 Odd\r\nContent-Length: 2\r\n\r\n{}"), 502),
-    "status_99": (raw(b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}"), 502),
-    "two_lengths": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"), 502),
-    "length_too_long": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}"), 502),
-    "reset_in_the_body": (rst, 502),
-    "chunks_break_with_the_head": (raw(CHUNKED + b"9\r\ndata: 0\n\n\r\nZZ\r\n"), 502),
-    "503": (answer(status="503 Service Unavailable"), 503),
-    "silent": (silent(), 504),
-    "trickle": (trickle, 504),
+BROKE = "broke off before it answered"
+NO_HTTP = "answered with something that is not proper HTTP"
+SHORTER = "its answer is shorter than it had announced"
+BEFORE = {  # before the answer's first byte went to the client: (what the server does, the status and the words for a client when nobody else is there)
+    "reset": (reset, 502, BROKE),
+    "half_open": (half_open, 502, BROKE),
+    "garbage": (raw(b"\x16\x03\x01 what is this\r\n\r\n"), 502, NO_HTTP),
+    "garbage_after_status": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nbad header\r\n\r\n{}"), 502, NO_HTTP),
+    "status_0": (raw(b"HTTP/1.1 000 Odd\r\nContent-Length: 2\r\n\r\n{}"), 502, NO_HTTP),
+    "status_99": (raw(b"HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\n{}"), 502, NO_HTTP),
+    "two_lengths": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x"), 502, NO_HTTP),
+    "large_head": (raw(b"HTTP/1.1 200 OK\r\n" + b"X-A: " + b"a" * 70000 + b"\r\n\r\n"), 502, "answered with a larger header section than is accepted"),
+    "head_breaks_off": (raw(b"HTTP/1.1 200 OK\r\nContent-Le"), 502, "broke off in the middle of its answer"),
+    "length_too_long": (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{}"), 502, SHORTER),
+    "reset_in_the_body": (rst, 502, SHORTER),
+    "chunks_break_with_the_head": (raw(CHUNKED + b"9\r\ndata: 0\n\n\r\nZZ\r\n"), 502, NO_HTTP),
+    "503": (answer(status="503 Service Unavailable"), 503, ""),
+    "silent": (silent(), 504, "did not answer in time"),
+    "trickle": (trickle, 504, "did not answer in time"),
 }
 
 
@@ -64,11 +69,11 @@ BEFORE = {  # before the answer's first byte went to the client: (what the serve
 def test_before_the_first_byte(faulty, fault):
     """Alone: the status that says what happened, once. With a healthy neighbour: its answer, and the fault is seen by nobody."""
     g, alone, bad, good = faulty
-    behave, status = BEFORE[fault]
+    behave, status, words = BEFORE[fault]
     alone.behave = bad.behave = behave
     start = time.monotonic()
     reply = requests.post(g.url + "/alone", data=b"x")
-    assert reply.status_code == status and reply.json()["error"]
+    assert reply.status_code == status and words in (reply.json()["error"] if words else reply.text)
     assert time.monotonic() - start < 2.5
     for _ in range(2):
         reply = requests.post(g.url + "/pair", data=b"x")
@@ -85,6 +90,29 @@ def faulty(tmp_path_factory):
         with gateway(tmp_path_factory.mktemp("g"), text) as g:
             g.cut_off = cut_off
             yield g, alone, bad, good
+
+
+def test_no_connection(tmp_path):
+    """Nobody listens, nobody takes the connection, no such name: each is said, and none says where."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        closed = s.getsockname()[1]
+    full = socket.create_server(("127.0.0.1", 0), backlog=0)
+    waiting = []
+    for _ in range(4):  # its queue is full: more connections are not taken
+        c = socket.socket()
+        c.setblocking(False)
+        c.connect_ex(full.getsockname())
+        waiting.append(c)
+    pools = [pool([f"127.0.0.1:{closed}"], "closed"), pool(["127.0.0.1:%d" % full.getsockname()[1]], "full", connect_timeout="200ms"),
+             pool(["no-such-name.invalid:80"], "nameless")]
+    with full, gateway(tmp_path, text_of(pools, [{"path": "/" + n, "upstream": n} for n in ("closed", "full", "nameless")])) as g:
+        for path, status, words in (("closed", 502, "the server for this request can't be reached: it refuses connections"),
+                                    ("full", 502, "the server for this request can't be reached: it did not take the connection in time"),
+                                    ("nameless", 503, "no server for this request is known: the names of its servers can't be resolved: try again later")):
+            reply = requests.get(f"{g.url}/{path}")
+            assert (reply.status_code, reply.json()["error"]) == (status, words)
+    for c in waiting:
+        c.close()
 
 
 def cut(connection, request):

@@ -3,12 +3,14 @@
 These machines are shared and noisy. So nothing here prints an absolute figure as a result: inferd and its peer run alternately in
 one run, each a few times, and the ratio of the medians is the result. Nothing here fails a build.
 """
+import contextlib
 import json
 import os
 import pathlib
 import re
 import shutil
 import signal
+import socket
 import statistics
 import struct
 import subprocess
@@ -28,6 +30,14 @@ def need(tool):
         sys.exit(f"this measurement needs '{tool}': run ./dev deps --bench first")
 
 
+def built(name):
+    """A C program of bench/, which a build makes only when asked."""
+    path = ROOT / "build/release/bench" / f"bench_{name}"
+    if not path.exists():
+        sys.exit(f"this measurement needs {path.name}: cmake --build build/release --target {path.name}")
+    return path
+
+
 def pinned(core, command):
     return ["taskset", "-c", str(core), *map(str, command)]
 
@@ -43,6 +53,19 @@ def wait_http(url, seconds=60):
     sys.exit(f"{url} did not answer")
 
 
+def free_port(n=1):
+    """The first of n free TCP ports in a row."""
+    while True:
+        with contextlib.ExitStack() as held:
+            first = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            try:
+                for i in range(1, n):
+                    held.enter_context(socket.create_server(("127.0.0.1", first + i)))
+                return first
+            except (OSError, OverflowError):
+                pass
+
+
 class Process:
     """A server under measurement, stopped at the end of a with block."""
 
@@ -51,6 +74,10 @@ class Process:
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, env={**os.environ, **(env or {})})
         if ready_url:
             wait_http(ready_url)
+            time.sleep(0.1)
+        if self.process.poll() is not None:  # and whoever answered has the port
+            self.log.seek(0)
+            sys.exit(f"{command[0]} ended at once: {self.log.read().decode(errors='replace')[-400:]}")
 
     def __enter__(self):
         return self

@@ -26,7 +26,7 @@ import common
 
 HERE = pathlib.Path(__file__).resolve().parent
 BUDGETS = {1: 1.1, 4: 1.5, 8: 1.8, 16: 1.8, "prompt": 1.6}
-PORT = 18710
+PORT = common.free_port(3)
 
 
 class Ours:
@@ -79,6 +79,8 @@ class Ours:
         times = self.many([self.tokens(prompt) for _ in range(n)], steps + 8)
         begin, end = max(t[0] for t in times), min(t[-1] for t in times)
         made = sum(sum(begin < x <= end for x in t) for t in times)
+        if not made:
+            sys.exit(f"{n} streams of {steps + 8} tokens never ran all together: give more --steps")
         return (end - begin) * n * steps / made
 
     def prompt(self, n, depth):
@@ -143,22 +145,28 @@ def measure(kind, model, repository, args):
     print(f"{kind}: {model.stat().st_size / 1e6:.0f} MB, {args.threads} threads; raw read {read} GB/s, int8 peak {peak} GMAC/s", flush=True)
     theirs = Theirs(args.llama, model, args.threads, max(streams), context)
     ours = Ours(repository, args.threads, context, max(streams))
-    ours.decode(1, 8, 4), theirs.decode(1, 8, 4)  # pages touched, costs learned
-    for n in streams:
+    try:
+        compare_all(ours, theirs, model, read, args)
+    finally:
+        theirs.close()
+        ours.close()
+
+
+def compare_all(ours, theirs, model, read, args):
+    ours.stream(ours.tokens(8), 12, []), theirs.decode(1, 8, 4)  # pages touched, costs learned
+    for n in args.streams:
         steps = args.steps
         x = compare(f"{n} streams", lambda: ours.decode(n, 16, steps), lambda: theirs.decode(n, 16, steps), n * steps, args.rounds, BUDGETS.get(n))
         if n == 1 and read:
             print(f"    one stream reads {x * model.stat().st_size * 1e-9:.1f} GB/s of weights at most, {x * model.stat().st_size * 1e-9 / read:.0%} "
                   "of the raw bandwidth (the token embedding, read by the row, counts in)", flush=True)
-    for depth in depths:
+    for depth in args.depths:
         compare(f"prompt of 512 at {depth}", lambda: ours.prompt(512, depth), lambda: theirs.prompt(512, depth), 512, args.rounds,
                 BUDGETS["prompt"] if depth == 0 else 1.0)
-    theirs.close()
     if args.gap:
         gap(ours)
     if args.prefix:
         prefix(ours)
-    ours.close()
 
 
 def gap(ours):

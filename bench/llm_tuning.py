@@ -14,10 +14,10 @@ import tempfile
 import time
 import urllib.request
 
+import common
 import llm_speed
 
 PORT = llm_speed.PORT
-STEPS = llm_speed.common.ROOT / "build/release/bench/bench_llm_steps"
 # What lookup speculation lives on: an answer that repeats its prompt. Ids of any vocabulary do: the model continues a pattern seen many times.
 PATTERN = [1000 + 37 * i % 4000 for i in range(24)]
 
@@ -100,7 +100,7 @@ def kv(site):
     for _ in range(site.args.rounds):
         for k in kinds:
             for to, what in zip(got[k], (("decode", "4", depth, "12"), ("prompt", "256", depth, "1"))):
-                out = subprocess.run([STEPS, site.args.model, "1", k, *what], capture_output=True, text=True, check=True).stdout
+                out = subprocess.run([common.built("llm_steps"), site.args.model, "1", k, *what], capture_output=True, text=True, check=True).stdout
                 to.append(float(re.search(r"([\d.]+) tokens/s", out)[1]))
     print(f"kv_cache_type (behind {depth} tokens, against F16)")
     for k in kinds:

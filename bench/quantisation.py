@@ -25,6 +25,8 @@ import zlib
 
 import numpy as np
 
+import common
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests/tools"))
 import llm_float64  # noqa: E402
@@ -32,8 +34,6 @@ import llm_peer  # noqa: E402
 import llm_synth  # noqa: E402
 
 ROOT = HERE.parent
-BINARY = os.environ.get("INFERD_BINARY", str(ROOT / "build/release/inferd"))
-BENCH = ROOT / "build/release/bench"
 TYPES = "f16,q8_0,q6_k,q5_k_m,q5_1,q5_0,q4_k_m,q4_k_s,q4_1,q4_0,q3_k_m,q2_k"
 
 
@@ -125,7 +125,7 @@ def matrix_bytes(path):
 
 
 def tokens_a_second(path, *what):
-    out = subprocess.run([BENCH / "bench_llm_steps", path, "1", "f16", *what], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run([common.built("llm_steps"), path, "1", "f16", *what], capture_output=True, text=True, check=True).stdout
     return float(re.search(r"([\d.]+) tokens/s", out)[1])
 
 
@@ -134,12 +134,12 @@ class Fixed:
 
     def __init__(self, args, tmp, file):
         self.args, self.tmp = args, tmp
-        ids = llm_float64.our_tokens(BENCH / "bench_llm_logits", file, args.text, tmp)[:args.tokens]
+        ids = llm_float64.our_tokens(common.built("llm_logits"), file, args.text, tmp)[:args.tokens]
         self.windows = [ids[i:i + 512] for i in range(0, len(ids), 512)]
         self.reference = self.ours(file)
 
     def ours(self, file):
-        return [llm_float64.our_logits(BENCH / "bench_llm_logits", file, w, self.tmp).astype(np.float32) for w in self.windows]
+        return [llm_float64.our_logits(common.built("llm_logits"), file, w, self.tmp).astype(np.float32) for w in self.windows]
 
     def theirs(self, file):
         return [llm_float64.log_softmax(x).astype(np.float32) for x in llm_peer.logits(self.args.llama, file, self.windows)]
@@ -215,7 +215,7 @@ def main():
         files = {}
         for kind in args.types.split(","):
             files[kind] = os.path.join(tmp, kind + ".gguf")
-            subprocess.run([BINARY, "quantize", base, files[kind], "--type", kind], check=True, capture_output=True)
+            subprocess.run([common.BINARY, "quantize", base, files[kind], "--type", kind], check=True, capture_output=True)
             if not args.speed_only:
                 print(row(fixed, kind, files[kind], wide.weights), flush=True)
         if args.rounds:

@@ -296,10 +296,18 @@ static int pull_model(struct pull *p, struct error *err)
     return rc;
 }
 
-static bool is_repository(const char *s)
+/* What may stand in the hub's paths: of a revision ("refs/pr/1") and of a repository. */
+static bool is_revision(const char *s)
 {
     static const char ok[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/";
     return s[0] && s[0] != '/' && strspn(s, ok) == strlen(s) && !strstr(s, "..");
+}
+
+/* OWNER/NAME, or a NAME alone (the hub's oldest have no owner). */
+static bool is_repository(const char *s)
+{
+    const char *slash = strchr(s, '/');
+    return is_revision(s) && (!slash || (slash[1] && !strchr(slash + 1, '/')));
 }
 
 /* clang-format off */
@@ -327,8 +335,10 @@ static int run(const struct cli_command *self, int argc, char **argv)
         return code;
     p.repository = arguments.v[0];
     p.wanted = arguments.n > 1 ? arguments.v[1] : NULL;
-    if (!is_repository(p.repository) || !is_repository(p.revision))
-        return cli_usage_error(self, "'%s' is not a repository (OWNER/NAME) or '%s' not a revision", p.repository, p.revision);
+    if (!is_repository(p.repository))
+        return cli_usage_error(self, "'%s' is not a repository of a hub; give OWNER/NAME", p.repository);
+    if (!is_revision(p.revision))
+        return cli_usage_error(self, "--revision: '%s' is not accepted; give a branch, a tag or a commit", p.revision);
     arena_init(&p.arena, 16384, 0);
     buf_init(&p.listing);
     int rc = pull_model(&p, &err);

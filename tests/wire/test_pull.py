@@ -198,5 +198,6 @@ def test_hostile_listings(hub, tmp_path, listing):
 def test_errors(hub, tmp_path):
     assert "no org/none" in pull(hub, tmp_path, "org/none", expect=1)
     assert pull(None, tmp_path, "org/repo", expect=1)
-    for bad in ("", "/abs", "a/../b", "a b", "a?b"):
-        pull(hub, tmp_path, bad, expect=2)
+    for bad in ("", "/abs", "a/../b", "a b", "a?b", "a/b/c", "a/", "http://hub/a/b"):
+        assert f"'{bad}' is not a repository of a hub; give OWNER/NAME" in pull(hub, tmp_path, bad, expect=2)
+    assert "--revision: 'a b'" in pull(hub, tmp_path, "org/repo", "--revision", "a b", expect=2)

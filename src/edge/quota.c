@@ -148,7 +148,7 @@ static wide capacity(const struct quota_policy *p, enum quota_unit u)
 
 static void make_plan(const struct quota_policy *p, struct plan *plan)
 {
-    plan->last = NONE;
+    plan->n = 0;
     for (int k = 0; k < QUOTA_UNITS; k++) {
         enum quota_unit u = (enum quota_unit)k;
         if (!p->limit[u])
@@ -161,6 +161,12 @@ static void make_plan(const struct quota_policy *p, struct plan *plan)
                                                .whole = (double)(units[u].period_ns ? burst_of(p, u) : p->limit[u]),
                                                .budget = quota_unit_is_budget(u)};
     }
+}
+
+void quota_limits_changed(struct quota *q)
+{
+    for (size_t i = 0; i < q->n_policies; i++)
+        make_plan(&q->policies[i], &q->plans[i]);
 }
 
 struct quota *quota_create(const struct quota_options *o)
@@ -186,7 +192,8 @@ struct quota *quota_create(const struct quota_options *o)
         return NULL;
     }
     for (size_t i = 0; i < q->n_policies; i++)
-        make_plan(&q->policies[i], &q->plans[i]);
+        q->plans[i].last = NONE;
+    quota_limits_changed(q);
     memset(q->chains, 0xff, q->n_chains * sizeof *q->chains);
     list_init(&q->used_order);
     list_init(&q->free_meters);

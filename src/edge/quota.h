@@ -119,6 +119,9 @@ size_t quota_expire(struct quota *q, uint64_t now_ns, uint64_t now_s);
 
 /* --- for quota_shared.c: policies that are judged elsewhere, and here while elsewhere can't be reached --- */
 
+/* Limits or bursts of the policies have changed; which of them there are stays. */
+void quota_limits_changed(struct quota *q);
+
 /* The meter of a policy: whose it is. Borrowed until the reservation is over. */
 struct quota_level {
     uint32_t policy;

@@ -505,6 +505,7 @@ static void divide(struct quota_shared *s, uint32_t servers)
             s->o.local[i].limit[u] = share(s->o.policies[i].limit[u], servers);
             s->o.local[i].burst[u] = share(s->o.policies[i].burst[u], servers);
         }
+    quota_limits_changed(s->o.quota);
 }
 
 static bool send_control(struct quota_shared *s, const char *op,

@@ -467,6 +467,31 @@ static void test_bad_files(void **state)
     }
 }
 
+/* Policies that several servers share have their limits changed while they are in use (quota_shared.c). */
+static void test_limits_change(void **state)
+{
+    struct arena arena;
+    struct quota_policy *p;
+    struct rig r = {.now_ns = 5 * S, .now_s = NOON};
+    size_t n;
+    (void)state;
+    arena_init(&arena, 4096, 0);
+    assert_int_equal(quota_policies_parse(STR("policies: [{name: a, requests_per_day: 4}]"), "q", &arena, &p, &n, NULL), 0);
+    r.q = quota_create(&(struct quota_options){.policies = p, .n_policies = n});
+    assert_true(take(&r, "x", "m", 0, 0));
+    p[0].limit[QUOTA_REQUESTS_PER_DAY] = 2;
+    quota_limits_changed(r.q);
+    assert_true(take(&r, "x", "m", 0, 0));
+    assert_int_equal(r.v.limit, 2);
+    assert_false(take(&r, "x", "m", 0, 0));
+    p[0].limit[QUOTA_REQUESTS_PER_DAY] = 3;
+    quota_limits_changed(r.q);
+    assert_true(take(&r, "x", "m", 0, 0));
+    assert_false(take(&r, "x", "m", 0, 0));
+    quota_destroy(r.q);
+    arena_release(&arena);
+}
+
 /* A caller's meter is found again without a search, unless it was given to another caller meanwhile. */
 static void test_meters_change_hands(void **state)
 {
@@ -510,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_pools),
         cmocka_unit_test(test_many),
         cmocka_unit_test(test_meters_change_hands),
+        cmocka_unit_test(test_limits_change),
         cmocka_unit_test(test_bad_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

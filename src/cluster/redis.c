@@ -236,8 +236,8 @@ static bool is_error(const struct redisReply *reply, const char *code)
 /* Of the server as a whole, not of one call. */
 static bool is_servers_fault(const struct redisReply *reply)
 {
-    static const char *const codes[] = {"LOADING",     "READONLY", "OOM ",  "NOAUTH",  "NOPERM",    "MASTERDOWN",
-                                        "CLUSTERDOWN", "MOVED",    "BUSY ", "MISCONF", "NOREPLICAS"};
+    static const char *const codes[] = {"LOADING", "READONLY", "OOM ",    "NOAUTH",     "NOPERM", "MASTERDOWN", "CLUSTERDOWN",
+                                        "MOVED",   "BUSY ",    "MISCONF", "NOREPLICAS", "ASK ",   "TRYAGAIN"};
     for (size_t i = 0; i < COUNT_OF(codes); i++)
         if (is_error(reply, codes[i]))
             return true;
@@ -301,6 +301,18 @@ static void reload_if_idle(struct redis *r)
     redis__flush_later(r);
 }
 
+/* "MOVED 1234 10.0.0.2:6379": all our keys have one hash tag, so the connection goes there, whole. */
+static void note_move(struct redis *r, struct str answer)
+{
+    struct str word, slot, address = {0};
+    if (!str_cut(&answer, ' ', &word) || !str_cut(&answer, ' ', &slot) || !str_cut(&answer, ' ', &address) || address.n < 3 ||
+        address.p[0] == ':' || address.n >= sizeof r->moved)
+        return; /* it doesn't say where */
+    memcpy(r->moved, address.p, address.n);
+    r->moved[address.n] = 0;
+    r->reset = "our keys are with another server of its cluster";
+}
+
 static void answer(struct redis *r, struct redis_call *c, const struct redisReply *reply)
 {
     bool failed = reply->type == REDIS_REPLY_ERROR;
@@ -309,6 +321,10 @@ static void answer(struct redis *r, struct redis_call *c, const struct redisRepl
     if (failed && is_servers_fault(reply)) {
         LOG(r->o.log, LOG_WARN, "redis_refuses", LOG_S("answer", reply->str));
         miss(r, "it refuses calls");
+        if (is_error(reply, "MOVED "))
+            note_move(r, (struct str){reply->str, reply->len});
+        else if (is_error(reply, "READONLY") && r->url.n_sentinels)
+            r->reset = "it is the master no more";
     } else {
         r->misses = 0;
     }
@@ -379,11 +395,18 @@ void redis__set_state(struct redis *r, enum redis_state state, const char *reaso
     os_mutex_unlock(&r->lock);
 }
 
+void redis__tell_address(struct redis *r, const char *address)
+{
+    os_mutex_lock(&r->lock);
+    memcpy(r->told_address, address, strlen(address) + 1);
+    os_mutex_unlock(&r->lock);
+}
+
 void redis_describe(struct redis *r, struct buf *out)
 {
     os_mutex_lock(&r->lock);
     buf_printf(out, "\"state\":\"%s\",\"address\":", state_name(r->told_state));
-    buf_append_json_str(out, str_of(r->url.address));
+    buf_append_json_str(out, str_of(r->told_address[0] ? r->told_address : r->url.address));
     buf_printf(out, ",\"since_s\":%llu",
                (unsigned long long)(r->since_ns ? (os_monotonic_ns() - r->since_ns) / (uint64_t)NS_PER_S : 0));
     if (r->reason[0]) {

@@ -65,7 +65,8 @@ void redis__lose(struct redis *r, const char *reason)
             was_up ? BACKOFF_MIN_NS : MIN_OF(MAX_OF(r->backoff_ns * 2, (uint64_t)BACKOFF_MIN_NS), (uint64_t)BACKOFF_MAX_NS);
         loop_timer_start(r->loop, &r->retry, loop_update_now(r->loop) + r->backoff_ns - os_random_u64() % (r->backoff_ns / 4));
         if (news)
-            LOG(r->o.log, LOG_WARN, "redis_down", LOG_S("address", r->url.address), LOG_S("reason", text));
+            LOG(r->o.log, LOG_WARN, "redis_down", LOG_S("address", r->told_address[0] ? r->told_address : r->url.address),
+                LOG_S("reason", text));
     }
     redis__fail_all(r);
     for (size_t i = 0; was_up && i < r->n_users; i++)
@@ -207,7 +208,7 @@ static void greet(struct redis *r)
 {
     struct error err = {0};
     struct buf *b = &r->out;
-    r->greeted = r->n_greeting = 0;
+    r->greeted = r->n_greeting = r->role_at = 0;
     r->ping_ns = 0;
     redis__set_state(r, REDIS_GREETING, NULL);
     if (read_password(r, &err) < 0) {
@@ -221,6 +222,11 @@ static void greet(struct redis *r)
             redis_arg(b, str_of(r->url.user));
         redis_arg(b, str_of(r->url.password));
         r->n_greeting++;
+    }
+    if (r->url.n_sentinels) {
+        redis__head(b, 1);
+        redis_arg(b, STR("ROLE"));
+        r->role_at = ++r->n_greeting;
     }
     if (r->url.db) {
         redis__head(b, 2);
@@ -244,11 +250,17 @@ static void come_up(struct redis *r)
     r->backoff_ns = 0;
     redis__set_state(r, REDIS_UP, NULL);
     metric_inc(r->m_connects);
-    LOG(r->o.log, LOG_INFO, "redis_up", LOG_S("address", r->url.address),
+    LOG(r->o.log, LOG_INFO, "redis_up", LOG_S("address", r->told_address[0] ? r->told_address : r->url.address),
         LOG_F("round_trip_ms", (double)(loop_update_now(r->loop) - r->ping_ns) / 1e6));
     for (size_t i = 0; i < r->n_users; i++)
         if (r->users[i]->up)
             r->users[i]->up(r->users[i]);
+}
+
+static bool is_master(const struct redisReply *role)
+{
+    return role->type == REDIS_REPLY_ARRAY && role->elements > 0 && role->element[0]->type == REDIS_REPLY_STRING &&
+           strcmp(role->element[0]->str, "master") == 0;
 }
 
 /* Replies in the order of greet(), then the PING's, which is timed. */
@@ -266,6 +278,10 @@ static bool on_greeting(struct redis *r, const struct redisReply *reply, struct 
         }
         come_up(r);
         return true;
+    }
+    if (r->greeted == r->role_at && !is_master(reply)) {
+        error_set(err, STATUS_UNAVAILABLE, "%s is named as the master, and is none", r->at);
+        return false;
     }
     if (r->greeted > r->n_greeting - r->n_loads &&
         !redis__take_sha(r, r->greeted - 1 - (r->n_greeting - (unsigned)r->n_loads), reply, err))
@@ -372,7 +388,9 @@ static void resolve(void *arg)
 {
     struct redis *r = arg;
     r->found_err = (struct error){0};
-    r->found_rc = os_addr_resolve(r->url.address, r->found, REDIS_ADDRESSES_MAX, &r->n_found, &r->found_err);
+    r->found_rc = r->url.n_sentinels ? redis__ask_sentinels(&r->url, r->at, &r->found_err) : 0;
+    if (r->found_rc == 0)
+        r->found_rc = os_addr_resolve(r->at, r->found, REDIS_ADDRESSES_MAX, &r->n_found, &r->found_err);
     loop_post(r->loop, &r->resolved);
 }
 
@@ -387,6 +405,7 @@ static void on_resolved(struct loop_task *t)
         lose_err(r, &r->found_err);
         return;
     }
+    redis__tell_address(r, r->at);
     memcpy(r->addresses, r->found, sizeof r->found);
     r->n_addresses = r->n_found;
     next_address(r, &r->found_err);
@@ -407,11 +426,18 @@ void redis__connect(struct redis *r)
     r->retry.fire = on_attempt_over;
     loop_timer_start(r->loop, &r->retry, loop_update_now(r->loop) + ATTEMPT_NS);
     redis__set_state(r, REDIS_RESOLVING, NULL);
-    if (r->url.numeric) {
+    bool moved = r->moved[0] && !r->resolving;
+    if (r->url.numeric && !moved) {
+        redis__tell_address(r, r->url.address);
         rc = os_addr_resolve(r->url.address, r->addresses, REDIS_ADDRESSES_MAX, &r->n_addresses, &err);
         if (rc == 0)
             next_address(r, &err);
     } else if (!r->resolving) {
+        rc = r->url.n_sentinels ? read_password(r, &err) : 0; /* they may want it, too */
+        memcpy(r->at, moved ? r->moved : r->url.address, sizeof r->at);
+        r->moved[0] = 0; /* once: when it isn't there, the first one knows better */
+    }
+    if (rc == 0 && (moved || !r->url.numeric) && !r->resolving) {
         r->resolved.run = on_resolved;
         r->resolving = true;
         rc = os_thread_start(&r->resolver, "redis-name", resolve, r, &err);

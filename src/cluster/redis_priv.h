@@ -47,12 +47,14 @@ struct redis {
     struct buf out;
     size_t out_at;
     struct redis_ring ring;
-    struct list timed;   /* calls with a deadline, sent or held, the earliest first */
-    struct list held;    /* calls that wait while scripts are loaded again; then sent in order */
-    bool reloading;      /* scripts are being loaded again */
-    size_t n_loads;      /* replies to that which are still to come; they follow all others */
-    unsigned greeted;    /* replies to the greeting so far */
-    unsigned n_greeting; /* ... and how many there will be, without the PING */
+    struct list timed;               /* calls with a deadline, sent or held, the earliest first */
+    struct list held;                /* calls that wait while scripts are loaded again; then sent in order */
+    bool reloading;                  /* scripts are being loaded again */
+    size_t n_loads;                  /* replies to that which are still to come; they follow all others */
+    unsigned greeted;                /* replies to the greeting so far */
+    unsigned n_greeting;             /* ... and how many there will be, without the PING */
+    unsigned role_at;                /* which of them says what role it has; 0: it isn't asked */
+    char moved[REDIS_ADDRESS_BYTES]; /* a cluster says that our keys are there; "": nothing was said */
     uint64_t ping_ns;
     uint64_t heard_ns; /* the last answer */
     unsigned misses;   /* calls in a row without a proper answer in time */
@@ -71,6 +73,7 @@ struct redis {
     struct os_thread resolver;
     bool resolving;
     struct loop_task resolved;
+    char at[REDIS_ADDRESS_BYTES]; /* what is resolved: the URL's, the master's, or where our keys have moved to */
     struct os_addr found[REDIS_ADDRESSES_MAX];
     size_t n_found;
     int found_rc;
@@ -80,6 +83,7 @@ struct redis {
     enum redis_state told_state;
     uint64_t since_ns;
     char reason[REDIS_REASON_BYTES];
+    char told_address[REDIS_ADDRESS_BYTES];
 
     struct metric *m_up, *m_connects, *m_failures, *m_ok, *m_error, *m_timeout, *m_lost;
     struct metric_histogram *m_round_trip;
@@ -93,10 +97,15 @@ void redis__lose(struct redis *r, const char *reason);
 void redis__flush_later(struct redis *r);
 void redis__resolver_end(struct redis *r);
 
+/* redis_sentinel.c: "HOST:PORT" of the master that the sentinels of `u` name; blocks, up to 0.6 s for each of them that doesn't answer. UNAVAILABLE. */
+int redis__ask_sentinels(const struct redis_url *u, char address[REDIS_ADDRESS_BYTES], struct error *err) MUST_CHECK;
+
 /* redis.c: a reply has come; false: the connection is lost over it. */
 bool redis__on_reply(struct redis *r, const struct redisReply *reply, struct error *err);
 void redis__fail_all(struct redis *r);
 void redis__set_state(struct redis *r, enum redis_state state, const char *reason);
+/* What the connection goes to; shorter than REDIS_ADDRESS_BYTES. */
+void redis__tell_address(struct redis *r, const char *address);
 /* The digest of the `i`th script is in. */
 bool redis__take_sha(struct redis *r, size_t i, const struct redisReply *reply, struct error *err);
 /* Append "SCRIPT LOAD" of each user's script. How many. */

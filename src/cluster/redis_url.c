@@ -6,7 +6,9 @@
 #include "base/status.h"
 #include "base/str.h"
 
-#define FORMS "accepted: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// for TLS, or unix:/PATH[?db=DB]"
+#define FORMS                                                                                                                  \
+    "accepted: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// for TLS, unix:/PATH[?db=DB], or "                         \
+    "redis+sentinel://[[USER]:PASSWORD@]HOST[:PORT],.../MASTER[/DB]"
 
 static int bad(struct error *err, const char *what)
 {
@@ -104,12 +106,11 @@ static bool is_host(struct str host)
     return host.n > 0;
 }
 
-static int take_address(struct str s, struct redis_url *u, struct error *err)
+static int take_address(struct str s, struct str port, struct redis_url *u, uint64_t *number, struct error *err)
 {
-    struct str host = s, port = STR("6379");
+    struct str host = s;
     bool brackets = s.n && s.p[0] == '[';
     const char *end = brackets ? memchr(s.p, ']', s.n) : NULL;
-    uint64_t n;
     if (brackets && !end)
         return bad(err, "the address has no closing bracket");
     const char *colon = brackets ? end + 1 : s.n ? memchr(s.p, ':', s.n) : NULL;
@@ -121,7 +122,7 @@ static int take_address(struct str s, struct redis_url *u, struct error *err)
     }
     if (brackets)
         host = (struct str){s.p + 1, (size_t)(end - s.p) - 1};
-    if (!str_to_u64(port, &n) || n == 0 || n > 65535)
+    if (!str_to_u64(port, number) || *number == 0 || *number > 65535)
         return bad(err, "the port must be a number from 1 to 65535");
     if (!is_host(host) || (!brackets && memchr(host.p, ':', host.n)) || !copy(u->host, sizeof u->host, host))
         return bad(err, "there is no usable host");
@@ -150,23 +151,54 @@ static int parse_unix(struct str s, struct redis_url *u, struct error *err)
     return take_db((struct str){query.p + 4, query.n - 4}, u, err);
 }
 
+/* HOST[:PORT],.../MASTER[/DB] */
+static int parse_sentinels(struct str rest, struct redis_url *u, struct error *err)
+{
+    struct str hosts, master, one;
+    uint64_t port;
+    if (!str_cut(&rest, '/', &hosts) || !str_cut(&rest, '/', &master) || !master.n)
+        return bad(err, "sentinels are asked for a master, and none is named");
+    while (str_cut(&hosts, ',', &one)) {
+        if (u->n_sentinels == REDIS_SENTINELS_MAX)
+            return bad(err, "there are more than 8 sentinels");
+        int rc = take_address(one, STR("26379"), u, &port, err);
+        if (rc < 0)
+            return rc;
+        memcpy(u->sentinels[u->n_sentinels].host, u->host, sizeof u->host);
+        u->sentinels[u->n_sentinels++].port = (uint16_t)port;
+    }
+    u->numeric = false;
+    u->host[0] = 0;
+    memcpy(u->address, "sentinel/", 9);
+    if (!copy(u->master, sizeof u->master, master) || !copy(u->address + 9, sizeof u->address - 9, master))
+        return bad(err, "the master's name is too long");
+    for (size_t i = 0; i < master.n; i++)
+        if (master.p[i] <= ' ' || master.p[i] > '~')
+            return bad(err, "the master's name holds a character that none has");
+    return take_db(rest, u, err);
+}
+
 int redis_url_parse(const char *text, struct redis_url *out, struct error *err)
 {
     struct str s = str_of(text);
     *out = (struct redis_url){0};
+    uint64_t port;
+    bool sentinel = str_starts(s, STR("redis+sentinel://"));
     if (str_starts(s, STR("unix:")))
         return parse_unix(s, out, err);
     out->tls = str_starts(s, STR("rediss://"));
-    if (!out->tls && !str_starts(s, STR("redis://")))
+    if (!out->tls && !sentinel && !str_starts(s, STR("redis://")))
         return bad(err, "the address begins with no known scheme");
-    size_t skip = out->tls ? 9 : 8;
+    size_t skip = sentinel ? 17 : out->tls ? 9 : 8;
     struct str rest = {s.p + skip, s.n - skip};
     int rc = take_credentials(&rest, out, err);
     if (rc < 0)
         return rc;
+    if (sentinel)
+        return parse_sentinels(rest, out, err);
     const char *slash = rest.n ? memchr(rest.p, '/', rest.n) : NULL;
     struct str db = slash ? (struct str){slash + 1, rest.n - (size_t)(slash - rest.p) - 1} : (struct str){0};
     rest.n -= slash ? db.n + 1 : 0;
-    rc = take_address(rest, out, err);
+    rc = take_address(rest, STR("6379"), out, &port, err);
     return rc < 0 ? rc : take_db(db, out, err);
 }

@@ -161,7 +161,7 @@ static const struct option auth_rows[] = {
 };
 
 static const struct option redis_rows[] = {
-    STRING("redis.url", redis.url, "", FIXED, "What servers share counts through: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// for TLS, unix:/PATH[?db=DB]. Empty: nothing is shared."),
+    STRING("redis.url", redis.url, "", FIXED, "What servers share counts through: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// for TLS, unix:/PATH[?db=DB], redis+sentinel://HOST[:PORT],.../MASTER[/DB] for whoever sentinels name. Empty: nothing is shared."),
     STRING("redis.password_file", redis.password_file, "", FIXED, "File whose first line is the password, read at each connect; keeps it out of the configuration. Empty: the URL's."),
     STRING("redis.ca", redis.ca, "", FIXED, "PEM file of the authorities to believe behind rediss://. Empty: the system's."),
     STRING("redis.prefix", redis.prefix, "inferd", FIXED, "What all keys begin with, in braces; servers with the same one share. 1 to 64 of A-Z a-z 0-9 . _ -"),

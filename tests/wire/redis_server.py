@@ -32,8 +32,7 @@ class Redis:
 
     def start(self):
         self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self.folder.name,
-             *self.args], executable=PROGRAM, stdout=subprocess.DEVNULL)
+            self.command(), executable=PROGRAM, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 10
         while True:
             try:
@@ -42,6 +41,10 @@ class Redis:
             except OSError:
                 assert time.monotonic() < deadline, "redis does not listen"
                 time.sleep(0.02)
+
+    def command(self):
+        return ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", self.folder.name,
+                *self.args]
 
     @property
     def url(self):
@@ -84,6 +87,25 @@ class Redis:
         self.go_on()
         self.kill()
         self.folder.cleanup()
+
+
+class Sentinel(Redis):
+    """One that watches `master` under the name "mymaster"."""
+
+    def __init__(self, master):
+        self.master = master
+        super().__init__()
+
+    def command(self):
+        config = f"{self.folder.name}/sentinel.conf"
+        with open(config, "w") as f:
+            f.write(f"port {self.port}\nbind 127.0.0.1\ndir {self.folder.name}\nsentinel monitor mymaster 127.0.0.1 {self.master.port} 1\n"
+                    "sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n")
+        return ["redis-sentinel", config]
+
+    def names(self):
+        """The master's port."""
+        return int(self.call("SENTINEL", "get-master-addr-by-name", "mymaster")[1])
 
 
 class Far(socketserver.ThreadingTCPServer):

@@ -43,6 +43,29 @@ static void test_good(void **state)
     }
 }
 
+static void test_sentinels(void **state)
+{
+    (void)state;
+    struct redis_url u;
+    struct error err = {0};
+    assert_int_equal(redis_url_parse("redis+sentinel://ops:pw@s1,10.0.0.2:26380,[::1]:5/cache-a/3", &u, &err), 0);
+    assert_int_equal(u.n_sentinels, 3);
+    assert_string_equal(u.sentinels[0].host, "s1");
+    assert_int_equal(u.sentinels[0].port, 26379);
+    assert_string_equal(u.sentinels[1].host, "10.0.0.2");
+    assert_int_equal(u.sentinels[1].port, 26380);
+    assert_string_equal(u.sentinels[2].host, "::1");
+    assert_int_equal(u.sentinels[2].port, 5);
+    assert_string_equal(u.master, "cache-a");
+    assert_string_equal(u.address, "sentinel/cache-a");
+    assert_string_equal(u.user, "ops");
+    assert_string_equal(u.password, "pw");
+    assert_int_equal(u.db, 3);
+    assert_false(u.numeric || u.tls);
+    assert_int_equal(redis_url_parse("redis://h", &u, &err), 0);
+    assert_int_equal(u.n_sentinels, 0);
+}
+
 static void test_bad(void **state)
 {
     (void)state;
@@ -64,6 +87,14 @@ static void test_bad(void **state)
         {"redis://:%zz@h", "credentials"},
         {"redis://:%4@h", "credentials"},
         {"redis://:%00@h", "credentials"},
+        {"redis+sentinel://h", "none is named"},
+        {"redis+sentinel://h/", "none is named"},
+        {"redis+sentinel:///m", "host"},
+        {"redis+sentinel://a,,b/m", "host"},
+        {"redis+sentinel://a:0/m", "port"},
+        {"redis+sentinel://a/m/x", "database"},
+        {"redis+sentinel://a/m n", "character"},
+        {"redis+sentinel://1,2,3,4,5,6,7,8,9/m", "more than 8"},
         {"unix:run", "path"},
         {"unix:/r/s?x=1", "?db=DB"},
         {"unix:/r/s?db=", ""},
@@ -88,6 +119,7 @@ static void test_bad(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_bad)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_good), cmocka_unit_test(test_sentinels),
+                                       cmocka_unit_test(test_bad)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

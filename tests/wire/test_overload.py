@@ -54,8 +54,8 @@ def world(tmp_path_factory):
     write_fake(root, "starved", ONE + "fail_every = 1\nfail_no_memory = true\nfail_text = no memory for the tensors\n")
     write_fake(root, "other-shape", "input = Z FP32 [-1,3]\noutput = Y FP32 [-1,3] copy Z\n")
     for name in ("narrow", "narrow-leans", "odd"):
-        write_fake(root, name, ONE + "base_us = 400000\n",
-                   config="max_batch_size: 1\n")
+        # long enough for seven to be asked one by one; at once, so that it isn't paid for four times
+        write_fake(root, name, ONE + "base_us = 2000000\n", config="max_batch_size: 1\ninstance_group: {count: 4}\n")
     write_fake(root, "talker", "tokens = true\nanswer = long words\npiece_us = 100000\n")
     write_fake(root, "small-talker", "tokens = true\nanswer = short\n")
     rules = folder / "overload.yaml"

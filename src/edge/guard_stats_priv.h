@@ -20,9 +20,8 @@ struct guard_reference {
     size_t features, rows;
     struct guard_grid grid;
     float *median, *inverse_spread, *mean, *inverse_sigma; /* [features] */
-    float *
-        whiten; /* [features][guard__stride(features)]: the inverse of the covariance's root, a lower triangle, by columns; NULL: the diagonal
-                      alone */
+    /* The inverse of the covariance's root, a lower triangle by columns: [features][guard__stride(features)]. NULL: the diagonal alone. */
+    float *whiten;
     double variation, variation_spread;
     double threshold[GUARD_METHODS];
 };

@@ -529,7 +529,7 @@ static void the_target_time_holds_for_short_prompts(void **state)
 /* SmolLM2 on two cores, in ms as bench/llm_steps.c has them: a prompt token 0.54 and 0.0005 more for each 1.1 positions before it, a step of n
  * decodes 2 + n. Requests of 256 tokens and 64 of an answer come at random, 70 % of what the machine can do: 138 ms + 63 * (2 / 16 + 1) =
  * 209 ms each with 16 at once, 4.8/s, so 3.35/s. What is returned: times to the first token, sorted. */
-#define LOAD_REQUESTS 500
+#define LOAD_REQUESTS 200
 
 struct served {
     double mean, p95, longest_step;
@@ -559,7 +559,7 @@ static struct served serve_load(uint64_t short_ms, double rate, double slower)
     struct rand rnd;
     struct seq *live[LIVE] = {0};
     int of[LIVE], next = 0, n_first = 0;
-    struct blocks *b = blocks_create(1024, 1);
+    struct blocks *b = blocks_create(256, 1);
     step_config_default(&c);
     c.short_prompt_ns = short_ms * 1000000;
     struct step *s = step_create(&c, b);

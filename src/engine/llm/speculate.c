@@ -97,6 +97,10 @@ void llm_speculate(struct engine_model *m)
         return;
     if (m->draft)
         draft_round(m->draft);
+    /* Beside a long prompt guesses would lengthen each step twofold: by their own columns, and by the prompt's part, which is cut by what
+     * decodes cost (step_config.stretch). */
+    if (!m->options.speculation_always && step_reads_prompt(m->step))
+        return;
     uint32_t n_decode = collect(m, &n_wants);
     if (!n_wants || n_decode >= SPEC_COLS_MAX)
         return;

@@ -384,6 +384,17 @@ static uint32_t count_prompts(struct step *s)
     return n;
 }
 
+bool step_reads_prompt(struct step *s)
+{
+    LIST_EACH(l, &s->running)
+    {
+        const struct step_seq *seq = seq_of(l);
+        if (missing(seq) > 1)
+            return true;
+    }
+    return false;
+}
+
 static void plan_decodes(struct step *s)
 {
     struct list *l = s->running.next;

@@ -122,6 +122,9 @@ int step_fork(struct step *s, const struct step_seq *parent, struct step_seq *ch
 /* The sequence is over (finished, cancelled, failed): its blocks go back now. Any state but NEW. */
 void step_remove(struct step *s, struct step_seq *seq);
 
+/* Between steps: is a prompt that takes several steps in the midst of them? */
+bool step_reads_prompt(struct step *s);
+
 /* What to compute now; valid until the next call. n_items == 0: nothing can run (only when nothing is admitted). */
 const struct step_plan *step_next(struct step *s);
 

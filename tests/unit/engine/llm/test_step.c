@@ -880,8 +880,10 @@ static void guesses_take_only_what_is_spare(void **state)
     assert_int_equal(step_admit(s, &c->s, NULL), 0);
     step_next(s);
     step_done(s, 1000);
+    assert_false(step_reads_prompt(s));
     a->s.n_tok += 1;
     c->s.n_tok += 1;
+    assert_false(step_reads_prompt(s));
     a->s.n_draft = 30; /* tokens 21 to 50 */
     c->s.n_draft = 11;
     const struct step_plan *p = step_next(s);
@@ -928,6 +930,7 @@ static void guesses_take_only_what_is_spare(void **state)
     p = step_next(s);
     expect_item(p, a, 31, 1, true);
     expect_item(p, c, 0, 32, false);
+    assert_true(step_reads_prompt(s));
     step_done(s, 1000); /* a and c have a block each and will need one more each: that is all four */
     a->s.n_tok = 33;
     a->s.n_draft = 32;

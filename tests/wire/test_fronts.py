@@ -355,7 +355,7 @@ def test_every_key_is_said_or_noted(kind, tmp_path):
 @pytest.mark.parametrize("change, said", [
     ({"upstreams": [{"name": "p", "servers": ["h;x:1"]}]}, "upstreams[p]: the address 'h;x:1' can't be exported"),
     ({"upstreams": [{"name": "p", "servers_file": "/x"}]}, "upstreams[p] can't be exported: its servers come from servers_file"),
-    ({"routes": [{"upstream": "local", "remove_headers": ["x; }"]}]}, "routes[0]: the header's name 'x; }' can't be exported"),
+    ({"routes": [{"upstream": "local", "remove_headers": ["x; }"]}]}, "routes[0].remove_headers: 'x; }' is not accepted; write the name of a header"),
     ({"routes": [{"upstream": "local", "rewrite_model": "a b"}]}, "routes[0]: rewrite_model 'a b' can't be exported")])
 def test_what_is_no_word(tmp_path, change, said):
     config = tmp_path / "inferd.yaml"

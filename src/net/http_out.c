@@ -123,6 +123,17 @@ static void decide_close(struct req *q)
         q->close_after = true;
 }
 
+void http__put_headers(struct buf *b, const struct req *q, const struct http_header *headers, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        WARN_ON(!http1_write_header(b, headers[i].name, headers[i].value));
+    for (size_t i = 0; i < q->pub.n_reply_headers; i++)
+        WARN_ON(!http1_write_header(b, q->pub.reply_headers[i].name, q->pub.reply_headers[i].value));
+    for (size_t i = 0; i < q->pub.n_own_headers; i++)
+        http1_put_header(b, q->pub.own_headers[i].name, q->pub.own_headers[i].value);
+    buf_append(b, "\r\n", 2);
+}
+
 /* Build the head and queue it. `length` < 0: a stream. False: out of memory. */
 static bool queue_head(struct req *q, int status, const char *content_type, const struct http_header *headers, size_t n_headers,
                        int64_t length)
@@ -150,13 +161,7 @@ static bool queue_head(struct req *q, int status, const char *content_type, cons
         buf_append_z(b, "Connection: close\r\n");
     else if (q->http10)
         buf_append_z(b, "Connection: keep-alive\r\n");
-    for (size_t i = 0; i < n_headers; i++)
-        WARN_ON(!http1_write_header(b, headers[i].name, headers[i].value));
-    for (size_t i = 0; i < q->pub.n_reply_headers; i++)
-        WARN_ON(!http1_write_header(b, q->pub.reply_headers[i].name, q->pub.reply_headers[i].value));
-    for (size_t i = 0; i < q->pub.n_own_headers; i++)
-        http1_put_header(b, q->pub.own_headers[i].name, q->pub.own_headers[i].value);
-    buf_append(b, "\r\n", 2);
+    http__put_headers(b, q, headers, n_headers);
     char *copy = b->failed || fault_point("http_reply") ? NULL : arena_alloc(&q->arena, b->n);
     if (!copy)
         return false;

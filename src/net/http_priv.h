@@ -231,8 +231,8 @@ struct req {
     void (*on_writable)(struct http_request *r);
     struct h2_stream *h2; /* in the arena; NULL: HTTP/1.x */
     /* http_tunnel.c */
-    const struct http_tunnel_events *tunnel; /* NULL: it has not begun */
-    bool tunnel_offered, tunnel_counted, tunnel_up, tunnel_shut;
+    const struct http_tunnel_events *tunnel;     /* NULL: it has not begun */
+    bool tunnel_offered, tunnel_up, tunnel_shut; /* offered: and counted */
 };
 
 /* --- http_server.c --- */
@@ -289,6 +289,8 @@ bool http__flush(struct conn *c);
 void http__send_continue(struct conn *c);
 void http__reply_error(struct req *q, int status, const char *text, uint32_t retry_after_s, bool announced);
 const char *http__date(struct http_worker *w);
+/* The caller's headers of an HTTP/1.x reply, those that were added to it, and the empty line. */
+void http__put_headers(struct buf *b, const struct req *q, const struct http_header *headers, size_t n);
 /* Copy the next `n` <= q->out_bytes bytes of the queued reply to `to` and drop them from the queue. */
 void http__out_take(struct req *q, uint8_t *to, size_t n);
 /* Let the handler of a stream that was too fast go on, when enough of it has left. */

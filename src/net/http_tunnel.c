@@ -33,7 +33,6 @@ int http_tunnel_offer(struct http_request *r, struct error *err)
     q->keep_alive = false; /* whatever comes of it */
     q->tunnel_offered = true;
     uint64_t before = atomic_fetch_add_explicit(&s->tunnels, 1, memory_order_relaxed);
-    q->tunnel_counted = true;
     if (most && before >= most) {
         http__limit(q->w, LIMIT_TUNNELS);
         return error_set(err, STATUS_UNAVAILABLE, "the server has as many WebSockets as it may (%u); try again later", most);
@@ -58,11 +57,7 @@ static void write_head(struct buf *b, const struct req *q, struct str protocol, 
         http1_write_header(b, STR("Server"), str_of(server));
     http1_write_header(b, STR("Connection"), STR("Upgrade"));
     WARN_ON(!http1_write_header(b, STR("Upgrade"), protocol));
-    for (size_t i = 0; i < n; i++)
-        WARN_ON(!http1_write_header(b, headers[i].name, headers[i].value));
-    for (size_t i = 0; i < q->pub.n_reply_headers; i++)
-        WARN_ON(!http1_write_header(b, q->pub.reply_headers[i].name, q->pub.reply_headers[i].value));
-    buf_append_z(b, "\r\n");
+    http__put_headers(b, q, headers, n);
 }
 
 void http_tunnel_begin(struct http_request *r, struct str protocol, const struct http_header *headers, size_t n,
@@ -110,11 +105,10 @@ void http_tunnel_shut(struct http_request *r)
 void http__tunnel_over(struct req *q)
 {
     struct http_server *s = q->w->server;
-    if (q->tunnel_counted)
-        atomic_fetch_sub_explicit(&s->tunnels, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&s->tunnels, 1, memory_order_relaxed);
     if (q->tunnel_up)
         metric_adjust(s->m.tunnels, -1);
-    q->tunnel_counted = q->tunnel_up = q->tunnel_offered = false;
+    q->tunnel_up = q->tunnel_offered = false;
 }
 
 /* May the handler be given more? */

@@ -572,6 +572,7 @@ def test_who_may_and_how_many(tmp_path):
 
         assert status() == 401 and status("wrong") == 401
         with client(g, additional_headers={"x-api-key": mine}) as c:
+            assert c.response.headers["x-ratelimit-limit"] == "1" and c.response.headers["x-ratelimit-remaining"] == "0"
             assert status(mine) == 429
             with client(g, additional_headers={"Authorization": "Bearer " + theirs}):
                 assert status(theirs) == 503

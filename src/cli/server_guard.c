@@ -6,19 +6,6 @@
 
 #define GUARD_FILE_BYTES (4u << 20)
 
-/* Do the policies fit what the gateway sends on? Before they, or its routes, come into force. */
-static int check_routes(struct str text, const char *path, const struct gateway_config *routes, struct error *err)
-{
-    struct guard_set *set = NULL;
-    if (!text.n || !routes->n_routes)
-        return 0;
-    int rc = guard_set_parse(text, path, &set, err);
-    if (rc == 0)
-        rc = guard_check_routes(set, routes, err);
-    guard_set_unref(set);
-    return rc;
-}
-
 int server__reload_guard(struct server *s, const struct config *c, struct error *err)
 {
     const char *path = c->guard.file;
@@ -26,9 +13,7 @@ int server__reload_guard(struct server *s, const struct config *c, struct error 
     buf_init(&text);
     int rc = path[0] ? os_file_read(path, GUARD_FILE_BYTES, &text, err) : 0;
     if (rc == 0)
-        rc = check_routes(buf_str(&text), path, &c->gateway, err);
-    if (rc == 0)
-        rc = guard_gate_load(s->guard, buf_str(&text), path, err);
+        rc = guard_gate_load(s->guard, buf_str(&text), path, &c->gateway, err);
     buf_release(&text);
     return rc < 0 ? error_prefix(err, "guard.file") : 0;
 }

@@ -141,9 +141,9 @@ struct guard_set {
 
 /* With one reference. INVALID names file, line, and what is accepted; NOMEM. */
 int guard_set_parse(struct str text, const char *where, struct guard_set **out, struct error *err) MUST_CHECK;
+struct gateway_config;
 /* Of what the gateway sends on, the guard sees the body as bytes, and nothing of the answer. INVALID: a policy asks for more and may match what one of
  * these routes sends on; the sentence names both. */
-struct gateway_config;
 int guard_check_routes(const struct guard_set *s, const struct gateway_config *routes, struct error *err) MUST_CHECK;
 struct guard_set *guard_set_ref(struct guard_set *s);
 void guard_set_unref(struct guard_set *s); /* NULL is accepted */

@@ -66,10 +66,13 @@ static void make_counters(struct guard_gate *g, struct guard_set *s)
 
 /* ---- the set ---- */
 
-int guard_gate_load(struct guard_gate *g, struct str text, const char *where, struct error *err)
+int guard_gate_load(struct guard_gate *g, struct str text, const char *where, const struct gateway_config *routes,
+                    struct error *err)
 {
     struct guard_set *fresh = NULL, *old;
     int rc = text.n ? guard_set_parse(text, where, &fresh, err) : 0;
+    if (rc == 0 && fresh)
+        rc = guard_check_routes(fresh, routes, err);
     if (rc == 0 && fresh)
         rc = guard__slots_bind(g, fresh, err);
     if (rc < 0) {

@@ -25,8 +25,10 @@ struct guard_gate *guard_gate_create(const struct guard_gate_options *o);
 /* Nobody holds a set any more. */
 void guard_gate_destroy(struct guard_gate *g); /* NULL is accepted */
 
-/* Put the policies of this text in force, with their references from disk; a mistake changes nothing. Reads files. Empty text: none. */
-int guard_gate_load(struct guard_gate *g, struct str text, const char *where, struct error *err) MUST_CHECK;
+/* Put the policies of this text in force, with their references from disk; a mistake changes nothing. They must fit what `routes` sends on
+ * (guard_check_routes). Reads files. Empty text: none. */
+int guard_gate_load(struct guard_gate *g, struct str text, const char *where, const struct gateway_config *routes,
+                    struct error *err) MUST_CHECK;
 /* The policies in force with a reference of the caller's; NULL: none are. */
 struct guard_set *guard_gate_set(struct guard_gate *g);
 

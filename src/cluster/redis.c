@@ -406,7 +406,7 @@ void redis_describe(struct redis *r, struct buf *out)
 {
     os_mutex_lock(&r->lock);
     buf_printf(out, "\"state\":\"%s\",\"address\":", state_name(r->told_state));
-    buf_append_json_str(out, str_of(r->told_address[0] ? r->told_address : r->url.address));
+    buf_append_json_str(out, str_of(r->told_address));
     buf_printf(out, ",\"since_s\":%llu",
                (unsigned long long)(r->since_ns ? (os_monotonic_ns() - r->since_ns) / (uint64_t)NS_PER_S : 0));
     if (r->reason[0]) {
@@ -476,6 +476,7 @@ int redis_create(const struct redis_options *o, struct redis **out, struct error
     loop_timer_init(&r->due, on_due);
     loop_timer_init(&r->retry, NULL);
     int rc = redis_url_parse(o->url, &r->url, err);
+    memcpy(r->told_address, r->url.address, sizeof r->told_address);
     if (rc == 0)
         rc = loop_create(&r->loop, err);
     if (rc == 0 && r->url.tls)

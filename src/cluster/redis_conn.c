@@ -65,8 +65,7 @@ void redis__lose(struct redis *r, const char *reason)
             was_up ? BACKOFF_MIN_NS : MIN_OF(MAX_OF(r->backoff_ns * 2, (uint64_t)BACKOFF_MIN_NS), (uint64_t)BACKOFF_MAX_NS);
         loop_timer_start(r->loop, &r->retry, loop_update_now(r->loop) + r->backoff_ns - os_random_u64() % (r->backoff_ns / 4));
         if (news)
-            LOG(r->o.log, LOG_WARN, "redis_down", LOG_S("address", r->told_address[0] ? r->told_address : r->url.address),
-                LOG_S("reason", text));
+            LOG(r->o.log, LOG_WARN, "redis_down", LOG_S("address", r->told_address), LOG_S("reason", text));
     }
     redis__fail_all(r);
     for (size_t i = 0; was_up && i < r->n_users; i++)
@@ -250,7 +249,7 @@ static void come_up(struct redis *r)
     r->backoff_ns = 0;
     redis__set_state(r, REDIS_UP, NULL);
     metric_inc(r->m_connects);
-    LOG(r->o.log, LOG_INFO, "redis_up", LOG_S("address", r->told_address[0] ? r->told_address : r->url.address),
+    LOG(r->o.log, LOG_INFO, "redis_up", LOG_S("address", r->told_address),
         LOG_F("round_trip_ms", (double)(loop_update_now(r->loop) - r->ping_ns) / 1e6));
     for (size_t i = 0; i < r->n_users; i++)
         if (r->users[i]->up)

@@ -21,9 +21,9 @@
 #define REDIS_ADDRESS_BYTES 300
 
 struct redis_url {
-    char address
-        [REDIS_ADDRESS_BYTES]; /* "HOST:PORT" or "unix:/PATH", as os_addr_resolve takes it; safe to show. Of a master: "sentinel/MASTER" */
-    char host[256];            /* as a certificate names it; empty for unix */
+    /* "HOST:PORT" or "unix:/PATH", as os_addr_resolve takes it; safe to show. Of a master: "sentinel/MASTER" */
+    char address[REDIS_ADDRESS_BYTES];
+    char host[256];                                                      /* as a certificate names it; empty for unix */
     bool tls, numeric;                                                   /* numeric: nothing has to be resolved */
     char user[REDIS_CREDENTIAL_BYTES], password[REDIS_CREDENTIAL_BYTES]; /* "": none */
     uint32_t db;

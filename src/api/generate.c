@@ -219,7 +219,7 @@ int generate__find(struct gen_call *c, struct str model, struct str version, str
 {
     struct model_version *v = NULL;
     int rc = find_named(c, model, version, &v, err);
-    if (rc == 0 || rc == STATUS_UNAVAILABLE || rc == STATUS_NOMEM)
+    if (rc == 0 || registry_is_unready(rc))
         rc = admit(c, model, rc, &v, err);
     if (rc < 0) {
         model_version_unref(v);

@@ -27,7 +27,7 @@ static enum serving state_of(struct grpc_call *g, struct str service)
         return SERVICE_UNKNOWN;
     int rc = registry_find(g->api->o.registry, service, (struct str){0}, &v, NULL);
     if (rc < 0)
-        return rc == STATUS_UNAVAILABLE || rc == STATUS_NOMEM ? NOT_SERVING : SERVICE_UNKNOWN;
+        return registry_is_unready(rc) ? NOT_SERVING : SERVICE_UNKNOWN;
     model_version_unref(v);
     return SERVING;
 }

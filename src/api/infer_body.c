@@ -195,7 +195,7 @@ void api__infer(struct api *a, struct http_request *r, struct api_call *call)
     struct model_version *v = NULL;
     int found = registry_find(a->o.registry, call->match.model, call->match.version, &v, &err), rc = found;
     struct http_infer *h = ARENA_NEW(r->arena, struct http_infer);
-    if (rc == 0 || ((rc == STATUS_UNAVAILABLE || rc == STATUS_NOMEM) && a->o.limits)) /* another may answer */
+    if (rc == 0 || (registry_is_unready(rc) && a->o.limits)) /* another may answer */
         rc = h ? api__header_deadline(r, r->received_ns, &deadline_ns, &err) : no_memory(&err);
     if (rc < 0) {
         if (v)

@@ -37,7 +37,7 @@ void api__grpc_model_ready(struct grpc_call *g, struct str message)
     if (rc == 0)
         rc = registry_find(g->api->o.registry, name, version, &v, &err);
     model_version_unref(v);
-    if (rc == 0 || rc == STATUS_NOT_FOUND || rc == STATUS_UNAVAILABLE || rc == STATUS_NOMEM)
+    if (rc == 0 || rc == STATUS_NOT_FOUND || registry_is_unready(rc))
         reply_bool(g, rc == 0);
     else
         api__grpc_fail(g, rc, err.text, 0);

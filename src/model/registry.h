@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "engine/engine.h"
 #include "model/seal_vault.h"
 
@@ -74,6 +75,11 @@ bool registry_settled(const struct registry *r); /* the first load pass is over 
  * UNAVAILABLE: known, not ready (text says the state and reason); NOMEM: the same, and it is for want of memory. Any thread, wait-free for readers. */
 int registry_find(struct registry *r, struct str model, struct str version, struct model_version **out,
                   struct error *err) MUST_CHECK;
+/* It is known, and doesn't serve now. */
+static inline bool registry_is_unready(int found)
+{
+    return found == STATUS_UNAVAILABLE || found == STATUS_NOMEM;
+}
 struct model_version *model_version_ref(struct model_version *v);
 void model_version_unref(struct model_version *v);
 

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "conf/options.h"
 #include "conf/suggest.h"
+#include "wire/http1.h"
 
 #define MS   1000000ull
 #define SEC  (1000 * MS)
@@ -561,14 +562,6 @@ static int check_pools(struct reader *r, const struct gateway_config *c)
     return 0;
 }
 
-static bool is_field_name(struct str name)
-{
-    for (size_t i = 0; i < name.n; i++) /* a token of RFC 9110 5.6.2 */
-        if (name.p[i] <= ' ' || name.p[i] >= 0x7f || strchr("\"(),/:;<=>?@[\\]{}", name.p[i]))
-            return false;
-    return name.n > 0;
-}
-
 /* What frames a message or belongs to one connection: ours to write. */
 static bool is_ours(struct str name)
 {
@@ -585,7 +578,7 @@ static int check_fields(struct reader *r, size_t route, const struct gateway_rou
     for (size_t i = 0; i < t->set_headers.n; i++) {
         const char *text = t->set_headers.v[i], *colon = strchr(text, ':');
         struct str name = colon ? str_trim((struct str){text, (size_t)(colon - text)}) : (struct str){0};
-        bool good = is_field_name(name);
+        bool good = http1_is_token(name);
         for (const char *v = colon; good && *v; v++)
             good = ((unsigned char)*v >= ' ' || *v == '\t') && *v != 0x7f;
         if (!good)
@@ -599,7 +592,7 @@ static int check_fields(struct reader *r, size_t route, const struct gateway_rou
                               STR_ARG(name));
     }
     for (size_t i = 0; i < t->remove_headers.n; i++)
-        if (!is_field_name(str_of(t->remove_headers.v[i])))
+        if (!http1_is_token(str_of(t->remove_headers.v[i])))
             return node_error(r->err, r->where, 0, STATUS_INVALID,
                               "routes[%zu].remove_headers: '%s' is not accepted; write the name of a header", route,
                               t->remove_headers.v[i]);

@@ -61,7 +61,7 @@ static void on_connected(struct http_channel *ch)
     x->events->connected(x);
 }
 
-static void on_head(struct http_channel *ch)
+static struct exchange *take_head(struct http_channel *ch)
 {
     struct exchange *x = conn_of(ch)->x;
     const struct http1_parser *p = &ch->parser;
@@ -69,6 +69,13 @@ static void on_head(struct http_channel *ch)
     x->status = p->status;
     x->headers = p->headers;
     x->n_headers = p->n_headers;
+    return x;
+}
+
+static void on_head(struct http_channel *ch)
+{
+    struct exchange *x = take_head(ch);
+    const struct http1_parser *p = &ch->parser;
     x->answer_body = p->body;
     x->content_length = p->content_length;
     x->events->head(x);
@@ -83,12 +90,7 @@ static void on_body(struct http_channel *ch, struct str part)
 /* The answer's head, and that nothing else is HTTP. */
 static void on_switched(struct http_channel *ch)
 {
-    struct exchange *x = conn_of(ch)->x;
-    const struct http1_parser *p = &ch->parser;
-    x->heard = true;
-    x->status = p->status;
-    x->headers = p->headers;
-    x->n_headers = p->n_headers;
+    struct exchange *x = take_head(ch);
     x->events->switched(x);
 }
 

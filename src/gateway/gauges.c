@@ -12,18 +12,6 @@ static void head(struct buf *out, bool *begun, const char *name, const char *hel
     *begun = true;
 }
 
-/* A label's value; names of pools and addresses of servers are the operator's, and may hold anything. */
-static void append_label(struct buf *out, const char *label, struct str value)
-{
-    buf_printf(out, "%s=\"", label);
-    for (size_t i = 0; i < value.n; i++) {
-        if (value.p[i] == '"' || value.p[i] == '\\')
-            buf_append_c(out, '\\');
-        buf_append_c(out, value.p[i]);
-    }
-    buf_append_c(out, '"');
-}
-
 static void show_servers(struct buf *out, const struct gateway_table *t, bool usable)
 {
     const char *name = usable ? "inferd_upstream_usable" : "inferd_upstream_in_flight";
@@ -38,9 +26,9 @@ static void show_servers(struct buf *out, const struct gateway_table *t, bool us
                  usable ? "1: the upstream gets requests; 0: its checks fail, it is ejected, or it says no."
                         : "Requests that an upstream works on.");
             buf_printf(out, "%s{", name);
-            append_label(out, "pool", str_of(p->o.name));
+            metrics_append_label(out, "pool", str_of(p->o.name));
             buf_append_c(out, ',');
-            append_label(out, "upstream", v.name);
+            metrics_append_label(out, "upstream", v.name);
             buf_printf(out, "} %u\n", usable ? v.usable : v.in_flight);
         }
         os_mutex_unlock(&p->lock);
@@ -60,7 +48,7 @@ static void show_pools(struct buf *out, const struct gateway_table *t, bool wait
              waiting ? "Requests that wait for room on a server."
                      : "1: some servers are those of an earlier lookup, as the latest yielded nothing.");
         buf_printf(out, "%s{", name);
-        append_label(out, "pool", str_of(p->o.name));
+        metrics_append_label(out, "pool", str_of(p->o.name));
         buf_printf(out, "} %u\n", value);
     }
 }

@@ -89,6 +89,8 @@ void metrics_unhook(struct metrics *m, const void *ctx);
  * waits for another scrape to end. Out of memory sets out->failed. */
 void metrics_render(struct metrics *m, struct buf *out);
 
+/* `name`="value" as that format wants it, for hooks that write lines of their own. */
+void metrics_append_label(struct buf *out, const char *name, struct str value);
 /* The value of `key` among the labels of a line of that format, as it stands there (escapes too); empty when it isn't there. */
 struct str metrics_label(struct str labels, const char *key);
 

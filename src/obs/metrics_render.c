@@ -67,6 +67,14 @@ static void append_escaped(struct buf *out, struct str s, bool quote)
     buf_append(out, s.p + start, s.n - start);
 }
 
+void metrics_append_label(struct buf *out, const char *name, struct str value)
+{
+    buf_append_z(out, name);
+    buf_append(out, "=\"", 2);
+    append_escaped(out, value, true);
+    buf_append_c(out, '"');
+}
+
 static void append_double(struct buf *out, double v)
 {
     if (isfinite(v))
@@ -86,10 +94,7 @@ static void render_labels(struct buf *labels, const struct metric_family *f, con
     buf_clear(labels);
     for (size_t i = 0; i < f->n_labels; i++, value += strlen(value) + 1) {
         buf_append_z(labels, i ? "," : "");
-        buf_append_z(labels, f->labels[i]);
-        buf_append(labels, "=\"", 2);
-        append_escaped(labels, str_of(value), true);
-        buf_append_c(labels, '"');
+        metrics_append_label(labels, f->labels[i], str_of(value));
     }
 }
 

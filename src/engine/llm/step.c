@@ -387,11 +387,8 @@ static uint32_t count_prompts(struct step *s)
 bool step_reads_prompt(struct step *s)
 {
     LIST_EACH(l, &s->running)
-    {
-        const struct step_seq *seq = seq_of(l);
-        if (missing(seq) > 1)
-            return true;
-    }
+    if (missing(seq_of(l)) > 1)
+        return true;
     return false;
 }
 

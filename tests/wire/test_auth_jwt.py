@@ -239,26 +239,30 @@ class Issuer:
 @pytest.mark.skipif(os.environ.get("INFERD_BUILD") in ("asan", "tsan", "ubsan"), reason="it waits for two real half minutes; the plain build has it")
 @pytest.mark.skipif(os.environ.get("INFERD_BUILD", "debug") != "debug", reason="a minute of waiting: once is enough")
 def test_url(repository):
-    """Asked at start; an unknown key makes it ask again, but not before 30 s; a failure leaves the old keys."""
+    """Asked at start; an unknown key makes it ask again, but not before 30 s; a failure leaves the old keys (a second server beside, so as to wait once)."""
     write_fake(repository, "simple", SIMPLE)
-    issuer = Issuer()
+    issuer, failing = Issuer(), Issuer()
     first, second = Key("ES256", "first"), Key("EdDSA", "second")
-    issuer.keys = [first.jwk()]
-    with Server(repository, args=[f"--jwt.keys=http://127.0.0.1:{issuer.port}/oauth/jwks?v=1", f"--jwt.issuer={ISSUER}",
-                                  f"--jwt.audience={AUDIENCE}"]) as server:
+    issuer.keys, failing.keys = [first.jwk()], [first.jwk(), second.jwk()]
+
+    def believing(i):
+        return Server(repository, args=[f"--jwt.keys=http://127.0.0.1:{i.port}/oauth/jwks?v=1", f"--jwt.issuer={ISSUER}", f"--jwt.audience={AUDIENCE}"])
+
+    with believing(issuer) as server, believing(failing) as left_alone:
         wait_until(lambda: ask(server, first.token()).status_code == 200)
+        wait_until(lambda: ask(left_alone, first.token()).status_code == 200)
         begun = time.monotonic()
         assert issuer.asked == 1
+        failing.status = 500
+        assert ask(left_alone, Key("EdDSA", "other").token()).status_code == 401
         issuer.keys = [first.jwk(), second.jwk()]
         for i in range(200):
             assert ask(server, Key("EdDSA", f"random-{i}", second.private).token()).status_code == 401
         assert issuer.asked == 1
         wait_until(lambda: ask(server, second.token()).status_code == 200, 60)
         assert time.monotonic() - begun > 25 and issuer.asked == 2
-        issuer.status = 500
-        assert ask(server, Key("EdDSA", "other").token()).status_code == 401
-        wait_until(lambda: server.records("issuer_keys_unusable"), 60)
-        assert ask(server, second.token()).status_code == ask(server, first.token()).status_code == 200
+        wait_until(lambda: left_alone.records("issuer_keys_unusable"), 60)
+        assert ask(left_alone, second.token()).status_code == ask(left_alone, first.token()).status_code == 200
 
 
 def test_https(repository, tmp_path):

@@ -72,7 +72,7 @@ struct moment {
     uint64_t now_ns, now_s;
 };
 
-/* The loop's own clocks do for whoever runs on it: a clock read here is a twentieth of what a whole question costs. */
+/* The loop's own clocks do for whoever runs on it. */
 static struct moment on_loop(const struct http_request *r)
 {
     return (struct moment){loop_now_ns(r->loop), loop_wall_s(r->loop)};

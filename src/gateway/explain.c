@@ -35,8 +35,8 @@ const char *exchange__explain(enum exchange_fault fault)
     case EXCHANGE_TLS_EXPIRED:
         return "a secure connection to the server for this request can't be made: its certificate is not valid at this time";
     case EXCHANGE_TLS_UNTRUSTED:
-        return "a secure connection to the server for this request can't be made: its certificate is from no "
-               "authority that is believed";
+        return "a secure connection to the server for this request can't be made: its certificate is not from "
+               "an authority that is believed";
     case EXCHANGE_TLS_FAILED:
         return "a secure connection to the server for this request can't be made";
     case EXCHANGE_GARBAGE:

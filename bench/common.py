@@ -27,7 +27,7 @@ SERVER_CORE, CLIENT_CORE = CORES[0], CORES[-1]
 
 def need(tool):
     if not shutil.which(tool):
-        sys.exit(f"this measurement needs '{tool}': run ./dev deps --bench first")
+        sys.exit(f"this measurement needs '{tool}': run it as ./dev bench NAME, which sees to that")
 
 
 def built(name):

@@ -350,6 +350,8 @@ static int run_bench(struct bench *b, const struct cli_list *arguments)
     if (rc == 0 && b->server.host[0])
         rc = error_set(&err, STATUS_UNIMPLEMENTED, "the load generator speaks no TLS; give http:// or a unix socket");
     if (rc == 0)
+        http_target_settle(&b->server, HTTP_CONNECT_NS);
+    if (rc == 0)
         rc = kserve_connect(&b->o.request.server, &b->client, &err);
     if (rc == 0)
         rc = headers_of(b, &err);

@@ -468,6 +468,8 @@ static int set_up(struct run *r, struct error *err)
     if (rc == 0 && r->target.host[0])
         rc = error_set(err, STATUS_UNIMPLEMENTED, "the load generator speaks no TLS; give http:// or a unix socket");
     if (rc == 0)
+        http_target_settle(&r->target, HTTP_CONNECT_NS);
+    if (rc == 0)
         rc = add_headers(r, scratch, &n, err);
     if (rc == 0)
         rc = loop_create(&r->loop, err);

@@ -79,7 +79,7 @@ static bool stop(struct server *s)
     os_mutex_unlock(&s->reload_lock);
     api_set_phase(s->api, API_STOPPING);
     os_notify_stopping(&s->notify);
-    LOG(s->log, LOG_INFO, "stopping", LOG_U("in_flight", api_in_flight(s->api)), LOG_F("grace_s", (double)grace * 1e-9));
+    LOG(s->log, LOG_INFO, "stopping", LOG_U("in_flight", api_in_flight(s->api)), LOG_F("grace_s", (double)grace / 1e9));
     if (!wait_phase(s, os_monotonic_ns() + grace, NULL))
         return false;
     api_set_phase(s->api, API_DRAINING);
@@ -147,7 +147,7 @@ int server_run(const struct server_options *o, struct error *err)
             LOG(s->log, LOG_WARN, "forced_stop", LOG_U("in_flight", api_in_flight(s->api)));
             _Exit(1);
         }
-        LOG(s->log, LOG_INFO, "stopped", LOG_F("uptime_s", (double)(os_monotonic_ns() - s->started_ns) * 1e-9));
+        LOG(s->log, LOG_INFO, "stopped", LOG_F("uptime_s", (double)(os_monotonic_ns() - s->started_ns) / 1e9));
     }
     release_parts(s, signals_open);
     if (signals_open)

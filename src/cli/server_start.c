@@ -377,7 +377,7 @@ static void control_main(void *arg)
             tell_serving(s);
             warn_if_nothing(s);
             LOG(s->log, LOG_INFO, "serving", LOG_B("ready", registry_ready(s->registry)),
-                LOG_F("start_ms", (double)(now - s->started_ns) * 1e-6));
+                LOG_F("start_ms", (double)(now - s->started_ns) / 1e6));
         }
         if (s->notify.watchdog_ns && now >= next_watchdog) {
             os_notify_watchdog(&s->notify);

@@ -39,18 +39,21 @@ static const char *parent_of(struct arena *a, struct str path)
     return n ? arena_strdup(a, (struct str){path.p, n}) : ".";
 }
 
-/* The last component of a folder, also for "." and "x/..": asks the system for the real name through its full path. */
+/* What a model in this folder is called: the last component of its real path, so that "." and "x/.." have a name, too; of a version's
+ * folder ("smollm2/1") the one before it. */
 static struct str folder_name(struct arena *a, struct str path)
 {
     struct str name = base_name(path);
-    if (!str_eqz(name, ".") && !str_eqz(name, "..") && !str_eqz(name, "/"))
+    if (!str_eqz(name, ".") && !str_eqz(name, "..") && !str_eqz(name, "/") && !version_name_valid(name))
         return name;
-    char *z = arena_strdup(a, path), *full = z ? realpath(z, NULL) : NULL;
-    if (!full)
-        return name;
-    char *copy = arena_strdup(a, base_name(str_of(full)));
+    char *z = arena_strdup(a, path), *full = z ? realpath(z, NULL) : NULL, *copy = full ? arena_strdup(a, str_of(full)) : NULL;
     free(full);
-    return copy ? str_of(copy) : name;
+    if (!copy)
+        return name;
+    name = base_name(str_of(copy));
+    const char *above = version_name_valid(name) ? parent_of(a, str_of(copy)) : NULL;
+    struct str outer = above ? base_name(str_of(above)) : (struct str){0};
+    return str_is_model_name(outer) ? outer : name;
 }
 
 static bool known_file(const struct registry_options *o, struct str name)

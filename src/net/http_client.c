@@ -45,6 +45,14 @@ static bool copy_text(char *to, size_t room, struct str s)
     return true;
 }
 
+static int resolve(const char *address, struct http_target *out, struct error *err)
+{
+    int rc = os_addr_resolve(address, out->addrs, HTTP_TARGET_ADDRS_MAX, &out->n_addrs, err);
+    if (rc == 0)
+        out->addr = out->addrs[0];
+    return rc;
+}
+
 static int parse_http(struct str rest, const char *default_port, struct http_target *out, struct error *err)
 {
     char address[300];
@@ -61,7 +69,7 @@ static int parse_http(struct str rest, const char *default_port, struct http_tar
         return error_set(err, STATUS_INVALID, "the server's address '%s' has no port", address);
     if (!has_port)
         memcpy(address + host.n, default_port, strlen(default_port) + 1);
-    return os_addr_parse(address, &out->addr, err);
+    return resolve(address, out, err);
 }
 
 /* The authority without port and brackets. */
@@ -86,10 +94,29 @@ int http_target_parse(const char *url, struct http_target *out, struct error *er
     }
     if (str_starts(s, STR("unix:"))) {
         memcpy(out->authority, "localhost", 10);
-        return os_addr_parse(url, &out->addr, err);
+        return resolve(url, out, err);
     }
     bool scheme = str_starts(s, STR("http://"));
     return parse_http(scheme ? (struct str){s.p + 7, s.n - 7} : s, scheme ? ":80" : NULL, out, err);
+}
+
+static bool takes_connection(const struct os_addr *addr, uint64_t timeout_ns)
+{
+    struct error ignored;
+    int fd = -1, rc = os_sock_connect(addr, &fd, &ignored);
+    if (rc == STATUS_AGAIN)
+        rc = os_sock_wait(fd, true, timeout_ns) ? os_sock_connected(fd, &ignored) : STATUS_TIMEOUT;
+    os_close(fd);
+    return rc == 0;
+}
+
+void http_target_settle(struct http_target *t, uint64_t timeout_ns)
+{
+    for (size_t i = 0; i < t->n_addrs && t->n_addrs > 1; i++)
+        if (takes_connection(&t->addrs[i], timeout_ns)) {
+            t->addr = t->addrs[i];
+            return;
+        }
 }
 
 static bool is_visible(struct str s)
@@ -144,7 +171,7 @@ int http_client_create(const char *url, const struct http_client_options *option
     if (options)
         c->options = *options;
     if (!c->options.connect_timeout_ns)
-        c->options.connect_timeout_ns = 5 * SECOND;
+        c->options.connect_timeout_ns = HTTP_CONNECT_NS;
     if (!c->options.timeout_ns)
         c->options.timeout_ns = 60 * SECOND;
     if (!c->options.max_body_bytes)
@@ -206,18 +233,30 @@ static int shake_hands(struct http_client *c, struct error *err)
     return rc ? error_prefix(err, "%s", c->target.authority) : 0;
 }
 
+static int connect_to(struct http_client *c, const struct os_addr *addr, struct error *err)
+{
+    int rc = os_sock_connect(addr, &c->fd, err);
+    if (rc != STATUS_AGAIN)
+        return rc;
+    uint64_t whole = c->deadline_ns;
+    c->deadline_ns = MIN_OF(whole, os_monotonic_ns() + c->options.connect_timeout_ns);
+    rc = wait_ready(c, true, err);
+    c->deadline_ns = whole;
+    if (rc == 0)
+        rc = os_sock_connected(c->fd, err);
+    return rc ? error_prefix(err, "%s", c->target.authority) : 0;
+}
+
+/* To the address that answered last, else to the others in the resolver's order. */
 static int open_connection(struct http_client *c, struct error *err)
 {
-    int rc = os_sock_connect(&c->target.addr, &c->fd, err);
-    if (rc == STATUS_AGAIN) {
-        uint64_t whole = c->deadline_ns;
-        c->deadline_ns = MIN_OF(whole, os_monotonic_ns() + c->options.connect_timeout_ns);
-        rc = wait_ready(c, true, err);
-        c->deadline_ns = whole;
+    struct http_target *t = &c->target;
+    int rc = connect_to(c, &t->addr, err);
+    for (size_t i = 0; i < t->n_addrs && rc && t->n_addrs > 1; i++) {
+        disconnect(c);
+        rc = connect_to(c, &t->addrs[i], err);
         if (rc == 0)
-            rc = os_sock_connected(c->fd, err);
-        if (rc)
-            error_prefix(err, "%s", c->target.authority);
+            t->addr = t->addrs[i];
     }
     if (rc == 0 && c->trust)
         rc = shake_hands(c, err);

@@ -20,8 +20,13 @@
 #include "wire/http1.h"
 
 /* Where a client goes: "http://host:port/prefix", "https://...", "host:port", "unix:/path". */
+#define HTTP_TARGET_ADDRS_MAX 8
+#define HTTP_CONNECT_NS       5000000000ull /* what a connection may take where nobody says */
+
 struct http_target {
-    struct os_addr addr;
+    struct os_addr addr;                         /* to connect to: the first, or the one that answered */
+    struct os_addr addrs[HTTP_TARGET_ADDRS_MAX]; /* [n_addrs] all that the name has: "localhost" may be ::1 and 127.0.0.1 */
+    size_t n_addrs;
     char authority[256]; /* for the Host header */
     char prefix[256];    /* in front of every path; no slash at its end */
     const char *api_key; /* sent as x-api-key by requests that bring no credentials of their own; NULL: none; borrowed */
@@ -30,6 +35,9 @@ struct http_target {
 /* Parse and resolve (may block on the resolver). The port defaults to 80 behind "http://", to 443 behind "https://".
  * STATUS_INVALID, STATUS_NOT_FOUND. */
 int http_target_parse(const char *url, struct http_target *out, struct error *err) MUST_CHECK;
+/* Make `addr` the first of the addresses that takes a connection within `timeout_ns`; none does: it stays. Blocks; does nothing where there
+ * is one address only. For those who connect by themselves: http_client tries each. */
+void http_target_settle(struct http_target *t, uint64_t timeout_ns);
 /* Append a whole request: line, Host, Content-Length when there is a body (or the method is POST, PUT or PATCH), the headers given,
  * body. False: a header or the path can't be sent. */
 bool http_target_request(const struct http_target *t, struct buf *out, struct str method, struct str path,
@@ -40,7 +48,7 @@ bool http_target_request(const struct http_target *t, struct buf *out, struct st
 struct http_client;
 
 struct http_client_options {
-    uint64_t connect_timeout_ns; /* 0: 5 s */
+    uint64_t connect_timeout_ns; /* 0: HTTP_CONNECT_NS */
     uint64_t timeout_ns;         /* of a whole call; 0: 60 s */
     size_t max_body_bytes;       /* of an answer; 0: 256 MiB */
     const char *api_key;         /* as in http_target */

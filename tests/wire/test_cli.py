@@ -424,3 +424,15 @@ def test_bench_plain_path(server):
 def test_bench_number_of_requests(server):
     r = json.loads(ok("bench", "simple", "--requests", "50", "-w", "0ms", "-n", "2", "--json-tensors", "--json", url=server.url))
     assert 50 <= r["ok"] <= 51 and r["seconds"] < 5
+
+
+def test_a_name_of_several_addresses(server, tmp_path):
+    """A name whose first address refuses (localhost is ::1, then 127.0.0.1, on many machines): the client's commands go on to the next."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("::1 twofold.test\n127.0.0.1 twofold.test\n")
+    url = server.url.replace("127.0.0.1", "twofold.test")
+    for command in (["models", "--url", url], ["bench", "--url", url, "simple", "--duration", "200ms", "--warmup", "0s"]):
+        done = subprocess.run(["unshare", "-m", "sh", "-c", f"mount --bind {hosts} /etc/hosts && exec \"$@\"", "sh", BINARY, *command],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert "simple" in done.stdout

@@ -581,6 +581,16 @@ static void layouts(void **state)
     w->o.follow_symlinks = true;
     world_start(w);
     assert_int_equal(answer(w, "linked", ""), 10);
+    registry_destroy(w->r);
+    /* A version's folder, or a file in it, is called by the model's. */
+    put(w, "inner/4/model.fake", constant(11));
+    put(w, "deep/2/model.fake", constant(12));
+    snprintf(file, sizeof file, "%s/inner/4/model.fake", w->dir);
+    snprintf(folder, sizeof folder, "%s/deep/2", w->dir);
+    w->o.n_roots = 2;
+    world_start(w);
+    assert_int_equal(answer(w, "inner", ""), 11);
+    assert_int_equal(answer(w, "deep", ""), 12);
     struct error err;
     struct registry *r;
     w->roots[0] = "/nowhere/at/all";

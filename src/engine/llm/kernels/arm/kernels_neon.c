@@ -11,6 +11,7 @@
 #define DOT_SIGNED          1
 #define ATTN_UNROLL         2
 #define FLOAT_PAIRS(C)      ((C) <= 4)
+#define TOGETHER_COLS       2
 #define PREFETCH_BYTES      4096
 #define PREFETCH_MANY_BYTES 4096
 #define PREFETCH_LEVEL      2

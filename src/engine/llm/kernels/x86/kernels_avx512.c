@@ -12,6 +12,7 @@
 #define DOT_SIGNED          0
 #define ATTN_UNROLL         2
 #define FLOAT_PAIRS(C)      ((C) <= 4)
+#define TOGETHER_COLS       0     /* one part is a strip */
 #define PREFETCH_BYTES      16384 /* ahead, into the second-level cache: measured */
 #define PREFETCH_MANY_BYTES 4096
 #define PREFETCH_LEVEL      2

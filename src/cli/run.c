@@ -20,10 +20,6 @@ static void say_serving(void *ctx, const char *address, struct model_version *v)
 {
     struct cli_style style = cli_style(stderr);
     (void)ctx;
-    if (!v) {
-        fprintf(stderr, "\nThe model could not be loaded; the reason is above. Stop: Ctrl-C\n\n");
-        return;
-    }
     const struct engine_contract *k = model_version_contract(v);
     struct str name = model_version_model(v);
     if (k->face == ENGINE_TOKEN)
@@ -42,9 +38,11 @@ const struct cli_command command_run = {
     .name = "run",
     .arguments = "MODEL.gguf|MODEL.onnx|FOLDER",
     .summary = "Serve one model file and say how to talk to it.",
-    .details = "The model is called as its file without the extension. A language model is served over OpenAI's API with its "
-               "own context\n"
-               "length, or as much of it as the memory for its KV cache holds; an ONNX model over KServe's. Every option of\n"
-               "`inferd config --help` is a flag here too.\n",
+    .details =
+        "The model is called as its file without the extension. A language model is served over OpenAI's API with its "
+        "own context\n"
+        "length, or as much of it as the memory for its KV cache holds; an ONNX model over KServe's. A model that can't be\n"
+        "loaded ends the command with exit code 1. Every option of\n"
+        "`inferd config --help` is a flag here too.\n",
     .run = run,
 };

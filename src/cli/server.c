@@ -29,10 +29,10 @@ static void reopen_logs(struct server *s)
     LOG(s->log, LOG_INFO, "logs_reopened");
 }
 
-/* Until a stop signal. */
+/* Until a stop signal, or until the control thread has found that there is nothing to serve. */
 static void serve(struct server *s)
 {
-    for (;;) {
+    while (!atomic_load_explicit(&s->hopeless, memory_order_acquire)) {
         struct error err = {0};
         struct buf report = {0};
         switch (os_signals_wait(&s->signals, UINT64_MAX)) {
@@ -143,7 +143,10 @@ int server_run(const struct server_options *o, struct error *err)
     if (rc == 0) {
         api_set_phase(s->api, API_SERVING);
         serve(s);
-        if (!stop(s)) {
+        if (atomic_load_explicit(&s->hopeless, memory_order_acquire)) {
+            *err = s->why;
+            rc = err->code;
+        } else if (!stop(s)) {
             LOG(s->log, LOG_WARN, "forced_stop", LOG_U("in_flight", api_in_flight(s->api)));
             _Exit(1);
         }

@@ -15,14 +15,14 @@ struct server_options {
     struct config *config; /* checked; the server takes it over and releases it */
     /* Build the configuration again from the same file and flags (reload). `fresh` is uninitialised. */
     int (*rebuild)(void *ctx, struct config *fresh, struct error *err);
-    /* Called once when the first pass over the models is over; `model` is the first that serves, NULL when none does. Control thread.
-     * (optional) */
+    /* The server is for one model: called once when it serves; when it can't, server_run ends with the reason. `model` is the first that
+     * serves. Control thread. (optional: models may come and fail, the server stays) */
     void (*serving)(void *ctx, const char *address, struct model_version *model);
     void *ctx;
 };
 
-/* Serve until told to stop. Returns 0 after a clean shutdown; negative with `err` when the start failed or the drain was cut
- * short by a second signal or the deadline. Main thread; blocks. */
+/* Serve until told to stop. Returns 0 after a clean shutdown; negative with `err` when the start failed, the one model can't be
+ * served (`serving`), or the drain was cut short by a second signal or the deadline. Main thread; blocks. */
 int server_run(const struct server_options *o, struct error *err) MUST_CHECK;
 
 #endif

@@ -58,6 +58,8 @@ struct server {
     bool control_started;
     _Atomic bool control_stop;
     _Atomic bool released; /* server__release is over */
+    _Atomic bool hopeless; /* the one model that this server is for can't be served: `why` is set, and the main thread woken */
+    struct error why;      /* written before `hopeless`, read after */
     uint64_t started_ns;
 };
 

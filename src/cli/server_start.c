@@ -332,14 +332,44 @@ static void find_first(void *ctx, const struct index_row *row)
         f->version = NULL;
 }
 
-static void tell_serving(struct server *s)
+/* Why the first model of the index doesn't serve. */
+static void find_reason(void *ctx, const struct index_row *row)
+{
+    struct error *why = ctx;
+    if (!why->code && row->reason.n)
+        error_set(why, STATUS_UNAVAILABLE, "the model \"%.*s\" can't be served: %.*s", STR_ARG(row->model),
+                  STR_ARG(row->reason));
+    else if (!why->code)
+        error_set(why, STATUS_UNAVAILABLE,
+                  "the model \"%.*s\" is not loaded: repository.mode is explicit and repository.load doesn't name it",
+                  STR_ARG(row->model));
+}
+
+static void give_up(struct server *s)
+{
+    registry_index(s->registry, false, find_reason, &s->why);
+    if (!s->why.code)
+        error_set(&s->why, STATUS_NOT_FOUND,
+                  "there is no model in this folder; accepted: a model file, a folder with one in it, or NAME/VERSION/FILE");
+    atomic_store_explicit(&s->hopeless, true, memory_order_release);
+    os_signals_wake(&s->signals);
+}
+
+/* Once a model serves, or none will. False: that can't be told yet. */
+static bool tell_serving(struct server *s)
 {
     struct first_model f = {.registry = s->registry};
     if (!s->o.serving)
-        return;
+        return true;
+    bool waits = registry_waits(s->registry); /* before the look: what was loaded in between is in it */
     registry_index(s->registry, true, find_first, &f);
-    s->o.serving(s->o.ctx, s->listeners[0] ? http_server_address(s->listeners[0], 0) : "", f.version);
+    if (f.version)
+        s->o.serving(s->o.ctx, s->listeners[0] ? http_server_address(s->listeners[0], 0) : "", f.version);
+    else if (!waits)
+        give_up(s);
+    bool told = f.version || !waits;
     model_version_unref(f.version);
+    return told;
 }
 
 static void count_row(void *ctx, const struct index_row *row)
@@ -353,7 +383,7 @@ static void warn_if_nothing(struct server *s)
 {
     size_t rows = 0;
     registry_index(s->registry, false, count_row, &rows);
-    if (rows == 0 && !s->gateway && registry_mode(s->registry) != REGISTRY_EXPLICIT)
+    if (rows == 0 && !s->gateway && !s->o.serving && registry_mode(s->registry) != REGISTRY_EXPLICIT)
         LOG(s->log, LOG_WARN, "no_models",
             LOG_S("hint", s->config->repository.paths.n
                               ? "nothing that looks like a model is in the repository: NAME/VERSION/model.onnx"
@@ -364,7 +394,7 @@ static void control_main(void *arg)
 {
     struct server *s = arg;
     uint64_t next_watchdog = 0;
-    bool told_ready = false;
+    bool told_ready = false, told_serving = false;
     struct trim trim;
     trim_init(&trim, os_monotonic_ns(), os_process_rss_bytes());
     while (!atomic_load_explicit(&s->control_stop, memory_order_acquire)) {
@@ -374,11 +404,12 @@ static void control_main(void *arg)
         if (!told_ready && registry_settled(s->registry)) {
             told_ready = true;
             os_notify_ready(&s->notify, "serving");
-            tell_serving(s);
             warn_if_nothing(s);
             LOG(s->log, LOG_INFO, "serving", LOG_B("ready", registry_ready(s->registry)),
                 LOG_F("start_ms", (double)(now - s->started_ns) / 1e6));
         }
+        if (told_ready && !told_serving)
+            told_serving = tell_serving(s);
         if (s->notify.watchdog_ns && now >= next_watchdog) {
             os_notify_watchdog(&s->notify);
             next_watchdog = now + s->notify.watchdog_ns / 2;

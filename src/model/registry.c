@@ -217,6 +217,18 @@ enum registry_mode registry_mode(const struct registry *r)
     return r->o.mode;
 }
 
+bool registry_waits(struct registry *r)
+{
+    os_mutex_lock(&r->lock);
+    bool waits = r->unsettled;
+    LIST_EACH(it, &r->entries)
+    {
+        waits |= LIST_ENTRY(it, struct entry, link)->busy;
+    }
+    os_mutex_unlock(&r->lock);
+    return waits;
+}
+
 int registry_find(struct registry *r, struct str model, struct str version, struct model_version **out, struct error *err)
 {
     uint32_t token;

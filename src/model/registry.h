@@ -150,6 +150,9 @@ int registry_load(struct registry *r, struct str model, struct str config,
 int registry_unload(struct registry *r, struct str model, void (*done)(void *ctx, int status, const char *text), void *ctx,
                     struct error *err) MUST_CHECK;
 enum registry_mode registry_mode(const struct registry *r);
+/* Whether a model may still come to serve by itself: one is being loaded, or waits until its files have settled. Any thread; takes the
+ * registry's lock. */
+bool registry_waits(struct registry *r);
 
 /* Shutdown: queued work is answered with UNAVAILABLE, running work may finish; true once nothing is in flight. */
 void registry_drain(struct registry *r);

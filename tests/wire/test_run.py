@@ -59,9 +59,54 @@ def test_mistakes(tmp_path, args, status):
     assert r.returncode == status and r.stderr
 
 
-def test_unusable_file(tmp_path):
-    path = tmp_path / "broken.gguf"
-    path.write_bytes(b"GGUF" + b"\xff" * 100)
-    p = start(path, f"--state_dir={tmp_path}/state")
-    read_until(p, "could not be loaded")
+def unusable(tmp_path, what):
+    """The argument, and what the reason has to name."""
+    if what == "a truncated GGUF":
+        path = tmp_path / "cut.gguf"
+        path.write_bytes((DATA / "llama.gguf").read_bytes()[:5000])
+    elif what == "no GGUF in .gguf":
+        path = tmp_path / "broken.gguf"
+        path.write_bytes(b"GGUF" + b"\xff" * 100)
+    elif what == "a text file":
+        path = tmp_path / "notes.txt"
+        path.write_text("hello\n")
+    elif what == "text in .onnx":
+        path = tmp_path / "notes.onnx"
+        path.write_text("hello\n")
+    elif what == "an empty folder":
+        path = tmp_path / "empty"
+        path.mkdir()
+    else:
+        path = tmp_path / "missing.gguf"
+    return path
+
+
+@pytest.mark.parametrize("mode", ["none", "poll"])
+@pytest.mark.parametrize("what, reason", [
+    ("a truncated GGUF", r'the model "cut" can\'t be served: .'), ("no GGUF in .gguf", r'the model "broken" can\'t be served: .'),
+    ("a text file", r'the model "notes" can\'t be served: .'), ("text in .onnx", r'the model "notes" can\'t be served: .'),
+    ("an empty folder", "there is no model in this folder"), ("a missing file", r"missing\.gguf")])
+def test_what_cannot_be_served_ends_with_the_reason(tmp_path, what, reason, mode):
+    path = unusable(tmp_path, what)
+    r = subprocess.run([BINARY, "run", str(path), *QUIET, f"--state_dir={tmp_path}/state", f"--repository.mode={mode}",
+                        "--repository.poll_settle=200ms"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1, r.stderr
+    last = r.stderr.strip().splitlines()[-1]
+    assert re.search(reason, last) and "is served on" not in r.stderr, r.stderr
+
+
+def test_a_new_file_that_is_polled_is_awaited(tmp_path):
+    """With polling, a file that was just written waits until it has settled: that is no failure."""
+    folder = write_fake(tmp_path, "numbers", "input = X FP32 [-1,n]\noutput = Y FP32 [-1,n] copy X\n").parent
+    p = start(folder, f"--state_dir={tmp_path}/state", "--repository.mode=poll", "--repository.poll_settle=1s")
+    read_until(p, r"(\S+) is served on http://\S+/v2/models/numbers")
+    stop(p)
+
+
+def test_serve_stays_without_the_model(tmp_path):
+    """`serve` keeps the other policy: what is broken may be mended while it runs."""
+    path = unusable(tmp_path, "a truncated GGUF")
+    p = subprocess.Popen([BINARY, "serve", str(path), *QUIET[:-1], "--log.level=info", f"--state_dir={tmp_path}/state"],
+                         stderr=subprocess.PIPE, text=True, env={**os.environ, "NO_COLOR": "1"})
+    read_until(p, r"\bserving\b.*ready")
     stop(p)

@@ -169,6 +169,7 @@ static inline vi v_dot(const vw *w, int n, const int8_t *a, int bits, vi init)
 static inline int32_t v_quant32(const vf *v, float inv, int8_t *q, int32_t *second)
 {
     __m512i i[2];
+#pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         vf x = _mm512_mul_ps(v[h], _mm512_set1_ps(inv));
         x = _mm512_max_ps(_mm512_min_ps(x, _mm512_set1_ps(127.0f)), _mm512_set1_ps(-127.0f));

@@ -1,18 +1,38 @@
 /* error.c: formatting of error sentences into the caller's fixed buffer. */
 #include "base/error.h"
 
-#include <stdio.h>
+#include <stdint.h>
 #include <string.h>
 
+#include "base/format.h"
+#include "base/size.h"
 #include "base/status.h"
 
-static void clean(char *text, int len_wanted)
+#define ECHO_MAX 64 /* of a text that a message repeats, where the whole would be too long */
+
+/* `behind` follows the sentence; "": nothing does. */
+static void fill(struct error *err, const char *behind, const char *fmt, va_list ap)
 {
-    if (len_wanted >= ERROR_TEXT_BYTES)
-        memcpy(text + ERROR_TEXT_BYTES - 4, "...", 4);
-    for (unsigned char *p = (unsigned char *)text; *p; p++)
-        if (*p < 0x20 || *p == 0x7f)
-            *p = '?';
+    size_t cap = sizeof err->text, most = cap - 1, room = most - MIN_OF(strlen(behind), most);
+    size_t n = format_text(err->text, cap, SIZE_MAX, fmt, ap);
+    if (n > room)
+        n = format_text(err->text, cap, ECHO_MAX, fmt, ap);
+    size_t used = strlen(err->text), more = strlen(behind);
+    if (used == n && more <= most - used) {
+        memcpy(err->text + used, behind, more + 1);
+        return;
+    }
+    /* still too long: as much as there is room for, whole characters only, and "..." */
+    size_t keep = most - 3;
+    if (used == n) {
+        size_t take = MIN_OF(more, most - used);
+        memcpy(err->text + used, behind, take);
+        used += take;
+    }
+    used = MIN_OF(used, keep);
+    while (used && ((unsigned char)err->text[used] & 0xc0) == 0x80)
+        used--;
+    memcpy(err->text + used, "...", 4);
 }
 
 int error_vset(struct error *err, int code, const char *fmt, va_list ap)
@@ -26,8 +46,7 @@ int error_vset(struct error *err, int code, const char *fmt, va_list ap)
         memcpy(err->text, fmt, whole + 1);
         return code;
     }
-    int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
-    clean(err->text, n);
+    fill(err, "", fmt, ap);
     return code;
 }
 
@@ -46,14 +65,11 @@ int error_prefix(struct error *err, const char *fmt, ...)
         return STATUS_INTERNAL;
     if (!err->code)
         return err->code;
-    char old[ERROR_TEXT_BYTES];
-    memcpy(old, err->text, sizeof old);
+    char behind[ERROR_TEXT_BYTES + 2] = ": ";
+    memcpy(behind + 2, err->text, sizeof err->text);
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
+    fill(err, behind, fmt, ap);
     va_end(ap);
-    size_t used = n < 0 ? 0 : (size_t)n < sizeof err->text ? (size_t)n : sizeof err->text - 1;
-    int m = snprintf(err->text + used, sizeof err->text - used, ": %s", old);
-    clean(err->text, (int)used + m);
     return err->code;
 }

@@ -20,8 +20,9 @@ struct error {
 #define PRINTF_LIKE(fmt, args) __attribute__((format(printf, fmt, args)))
 
 /* Store `code` and the formatted sentence in `err` (may be NULL) and return `code`, so that
- * `return error_set(err, STATUS_INVALID, "...")` is the usual form. Over-long text is cut and ends in "...";
- * control characters are replaced by '?', so that a message can't inject lines into a log. */
+ * `return error_set(err, STATUS_INVALID, "...")` is the usual form. What somebody else chose is shown
+ * escaped (base/format.h: "%.*s" shows a NUL, too), so that a message can't inject lines into a log and is UTF-8; "%g" is the shortest
+ * decimal that reads back. An over-long text is cut and ends in "...", those of "%.*s" first. */
 int error_set(struct error *err, int code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 int error_vset(struct error *err, int code, const char *fmt, va_list ap);
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/format.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "cli/commands.h"
@@ -113,7 +114,7 @@ static void make_body(const struct chat *c, struct buf *body)
     buf_append_str(body, buf_str(&c->messages));
     buf_append_c(body, ']');
     if (c->temperature >= 0)
-        buf_printf(body, ",\"temperature\":%g", c->temperature);
+        buf_printf(body, ",\"temperature\":%s", format_number(c->temperature, (char[FORMAT_NUMBER_BYTES]){0}));
     if (c->max_tokens)
         buf_printf(body, ",\"max_tokens\":%u", c->max_tokens);
     buf_append_c(body, '}');

@@ -6,6 +6,7 @@
  * as config.pbtxt would carry them, so that the answer can be given back to a load request. */
 #include <stdio.h>
 
+#include "base/format.h"
 #include "base/size.h"
 #include "conf/model_config.h"
 
@@ -223,8 +224,8 @@ static void put_padding(struct buf *out, const struct config_io *io)
         put_tensor_parameter(out, "padding.", io->name, "buckets", buf_str(&buckets));
     buf_release(&buckets);
     if (p->value != 0) {
-        snprintf(text, sizeof text, "%.17g", p->value);
-        put_tensor_parameter(out, "padding.", io->name, "value", str_of(text));
+        char number[FORMAT_NUMBER_BYTES];
+        put_tensor_parameter(out, "padding.", io->name, "value", str_of(format_number(p->value, number)));
     }
     if (p->mask_input.n)
         put_tensor_parameter(out, "padding.", io->name, "mask_input", p->mask_input);

@@ -146,7 +146,7 @@ static int check_values(const struct guard_tensor *g, const struct tensor *t, en
         guard_load_f64(t, ++i, 1, &v);
     position(&t->shape, i, at, sizeof at);
     if (isfinite(v)) {
-        error_set(err, STATUS_INVALID, "input \"%.*s\": the value %.9g at %s is not accepted; accepted: %.9g to %.9g",
+        error_set(err, STATUS_INVALID, "input \"%.*s\": the value %g at %s is not accepted; accepted: %g to %g",
                   STR_ARG(t->name), v, at, least, most);
         return found(check, GUARD_RANGE);
     }

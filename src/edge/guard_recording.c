@@ -245,7 +245,7 @@ static int judge(const struct guard_input *p, const struct guard_reference *r, c
             if (m == GUARD_ROBUST_Z)
                 snprintf(where, sizeof where, " (feature %zu)", score.feature);
             return error_set(err, STATUS_INVALID,
-                             "input \"%.*s\", row %zu, is unlike what the model knows: %s is %.4g%s; accepted: at most %.4g, "
+                             "input \"%.*s\", row %zu, is unlike what the model knows: %s is %g%s; accepted: at most %g, "
                              "which a share of %g of the reference exceeds",
                              STR_ARG(t->name), row, guard_method_name((enum guard_method)m), score.v[m], where, most,
                              p->reference->rate);

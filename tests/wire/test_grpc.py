@@ -206,6 +206,8 @@ def test_x_request_id_comes_back(stub):
 REFUSED = {
     "unknown model": (pb.ModelInferRequest(model_name="no-such"), grpc.StatusCode.NOT_FOUND, ["no-such"]),
     "unknown version": (pb.ModelInferRequest(model_name="simple", model_version="9"), grpc.StatusCode.NOT_FOUND, ["9"]),
+    "output name with control characters": (echo_request("wide", 1, outputs=[pb.ModelInferRequest.InferRequestedOutputTensor(name="a\0b\n\u00e9")]),
+                                            grpc.StatusCode.INVALID_ARGUMENT, [r"a\x00b\n" + "\u00e9"]),
     "impossible name": (pb.ModelInferRequest(model_name="../etc"), grpc.StatusCode.NOT_FOUND, ["model name"]),
     "no name": (pb.ModelInferRequest(), grpc.StatusCode.INVALID_ARGUMENT, ["model_name"]),
     "missing input": (pb.ModelInferRequest(model_name="simple", inputs=[tensor("INPUT0", "INT32", [1, 16])], raw_input_contents=[bytes(64)]),

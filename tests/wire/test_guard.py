@@ -108,9 +108,9 @@ def test_values_and_images(server):
     good = numpy.full((1, 3, 4, 4), 0.5, numpy.float32)
     assert server.infer("images", tensor("X", "FP32", good)).status_code == 200
     bad = good.copy()
-    bad[0, 2, 1, 3] = 1.5
+    bad[0, 2, 1, 3] = 5.1  # said as it was sent, not as the double that holds it
     r = server.infer("images", tensor("X", "FP32", bad))
-    assert r.status_code == 400 and error_of(r) == 'input "X": the value 1.5 at [0,2,1,3] is not accepted; accepted: 0 to 1'
+    assert r.status_code == 400 and error_of(r) == 'input "X": the value 5.1 at [0,2,1,3] is not accepted; accepted: 0 to 1'
     r = server.infer("images", tensor("X", "FP32", numpy.zeros((1, 3, 4, 9), numpy.float32)))
     assert r.status_code == 400 and "width is 9; accepted: 2..8" in error_of(r)
     http = tritonclient.http.InferenceServerClient(server.address)

@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "base/str.h"
 
 /* HTTP codes as RFC 9110 and 6585 name them (499 is nginx's), gRPC codes as grpc/status.h numbers them. */
 static void the_table(void **state)
@@ -98,8 +99,7 @@ static void errors_are_one_clean_line(void **state)
     struct error err;
     assert_int_equal(error_set(&err, STATUS_INVALID, "input '%s' is bad", "a\r\nb\x1b\x7f"), STATUS_INVALID);
     assert_int_equal(err.code, STATUS_INVALID);
-    assert_string_equal(err.text, "input 'a??b?"
-                                  "?' is bad");
+    assert_string_equal(err.text, "input 'a\\r\\nb\\x1b\\x7f' is bad");
     assert_int_equal(error_set(NULL, STATUS_IO, "nobody listens %d", 1), STATUS_IO);
     assert_int_equal(error_set(&err, STATUS_IO, "caf\xc3\xa9"), STATUS_IO);
     assert_string_equal(err.text, "caf\xc3\xa9");
@@ -113,7 +113,7 @@ static void long_errors_are_cut(void **state)
     memset(big, 'x', sizeof big - 1);
     big[sizeof big - 1] = 0;
     for (size_t n = ERROR_TEXT_BYTES - 3; n <= ERROR_TEXT_BYTES + 2; n++) {
-        error_set(&err, STATUS_INVALID, "%.*s", (int)n, big);
+        error_set(&err, STATUS_INVALID, "%s", big + sizeof big - 1 - n);
         size_t shown = strlen(err.text);
         bool cut = n > ERROR_TEXT_BYTES - 1;
         assert_int_equal(shown, cut ? ERROR_TEXT_BYTES - 1 : n);
@@ -125,13 +125,78 @@ static void long_errors_are_cut(void **state)
     assert_string_equal(err.text + ERROR_TEXT_BYTES - 4, "...");
 }
 
+/* What is shown is all of a text, a NUL and what follows it included, as ASCII or whole UTF-8 characters. */
+static void text_is_escaped(void **state)
+{
+    (void)state;
+    struct error err;
+    error_set(&err, STATUS_NOT_FOUND, "model \"%.*s\" is unknown (%d%%)", STR_ARG(STR("a\0b\t\xc3\xa9\xc2\x85\xff\xc3")), 7);
+    assert_string_equal(err.text, "model \"a\\x00b\\t\xc3\xa9\\x85\\xff\\xc3\" is unknown (7%)");
+    struct error outer; /* once only */
+    error_set(&outer, err.code, "%s", err.text);
+    assert_string_equal(outer.text, err.text);
+    error_prefix(&outer, "at '%.*s'", 2, "x\ny");
+    assert_memory_equal(outer.text, "at 'x\\n': model", 15);
+    error_set(&err, STATUS_INVALID, "%5d|%-4s|%.3s|%zu|%lld|%llx|%c|%u|%.2f|%03d", -42, "ab", "abcdef", (size_t)7, -(1ll << 40),
+              0xabcull, '\n', 4000000000u, 0.125, 5);
+    assert_string_equal(err.text, "  -42|ab|abc|7|-1099511627776|abc|\\n|4000000000|0.12|005");
+}
+
+/* A long text doesn't push out what is accepted. */
+static void a_long_echo_is_cut_in_the_middle(void **state)
+{
+    (void)state;
+    struct error err;
+    char big[3000];
+    for (size_t i = 0; i < sizeof big; i += 3)
+        memcpy(big + i, "\xe2\x82\xac", 3); /* euro signs */
+    error_set(&err, STATUS_INVALID, "kind is \"%.*s\"; accepted: a, b", (int)sizeof big, big);
+    char want[200]; /* 21 characters: 64 bytes hold no more */
+    snprintf(want, sizeof want, "kind is \"%.63s...\"; accepted: a, b", big);
+    assert_string_equal(err.text, want);
+    big[sizeof big - 1] = 0; /* a text of ours is cut at the end, between characters */
+    error_set(&err, STATUS_INVALID, "ab%s", big);
+    size_t n = strlen(err.text);
+    assert_true(n < ERROR_TEXT_BYTES && (n - 2 - 3) % 3 == 0 && strcmp(err.text + n - 3, "...") == 0);
+}
+
+/* The shortest decimal that reads back: as a person typed it. Values: IEEE 754. */
+static void numbers_are_shortest(void **state)
+{
+    (void)state;
+    static const struct {
+        double v;
+        const char *want;
+    } rows[] = {{(double)5.1f, "5.1"},
+                {5.1, "5.1"},
+                {0.1, "0.1"},
+                {(double)0.1f, "0.1"},
+                {0, "0"},
+                {-2, "-2"},
+                {1e-9, "1e-09"},
+                {1.0 / 3, "0.3333333333333333"},
+                {(double)16777216.0f, "16777216"},
+                {2.5e10, "25000000000"},
+                {1e300, "1e+300"},
+                {(double)1e-45f, "1e-45"},
+                {100, "100"},
+                {-1000, "-1000"},
+                {999.5, "999.5"},
+                {123456.789, "123456.789"}};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct error err;
+        error_set(&err, STATUS_INVALID, "%g", rows[i].v);
+        assert_string_equal(err.text, rows[i].want);
+    }
+}
+
 static void prefixes(void **state)
 {
     (void)state;
     struct error err;
     error_set(&err, STATUS_NOT_FOUND, "no version %d", 3);
     assert_int_equal(error_prefix(&err, "model %s", "r\n"), STATUS_NOT_FOUND);
-    assert_string_equal(err.text, "model r?: no version 3");
+    assert_string_equal(err.text, "model r\\n: no version 3");
     struct error none = {0};
     assert_int_equal(error_prefix(&none, "x"), 0);
     assert_string_equal(none.text, "");
@@ -298,6 +363,9 @@ int main(void)
         cmocka_unit_test(the_table),
         cmocka_unit_test(errors_are_one_clean_line),
         cmocka_unit_test(long_errors_are_cut),
+        cmocka_unit_test(text_is_escaped),
+        cmocka_unit_test(a_long_echo_is_cut_in_the_middle),
+        cmocka_unit_test(numbers_are_shortest),
         cmocka_unit_test(prefixes),
         cmocka_unit_test(sizes),
         cmocka_unit_test(warnings_count),

@@ -243,8 +243,16 @@ int generate__find(struct gen_call *c, struct str model, struct str version, str
 
 int generate__prompts(struct gen_call *c, size_t n, struct error *err)
 {
+    const char *field = c->protocol->prompt_field ? c->protocol->prompt_field : "prompt";
+    size_t waiting = c->version ? model_version_contract(c->version)->max_waiting : 0;
     if (!n || n > GENERATE_PROMPTS_MAX)
-        return error_set(err, STATUS_INVALID, "the request has %zu prompts; accepted: 1 to %d", n, GENERATE_PROMPTS_MAX);
+        return error_set(err, STATUS_INVALID, "%s has %zu entries; accepted: 1 to %d", field, n, GENERATE_PROMPTS_MAX);
+    if (waiting && n > waiting && !c->protocol->only_prepare) /* "try again later" would never come true */
+        return error_set(
+            err, STATUS_INVALID,
+            "%s has %zu entries, more than the model's waiting queue ever holds (max_waiting is %zu): send them in "
+            "several requests",
+            field, n, waiting);
     c->prompts = arena_array(&c->arena, n, sizeof *c->prompts);
     if (!c->prompts)
         return error_set(err, STATUS_NOMEM, "out of memory for this request; try again later");

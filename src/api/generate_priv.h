@@ -159,7 +159,7 @@ void generate__abandon(struct gen_call *c);
 int generate__parse_body(struct gen_call *c, struct error *err) MUST_CHECK;
 /* Find the model and see that it generates; sets c->version. */
 int generate__find(struct gen_call *c, struct str model, struct str version, struct error *err) MUST_CHECK;
-/* Room for n prompts. */
+/* Room for n prompts. INVALID: too many for one request, or for the model's queue even when it is empty. */
 int generate__prompts(struct gen_call *c, size_t n, struct error *err) MUST_CHECK;
 /* The engine's tokenizer on one prompt text; control tokens in it count. */
 int generate__tokenize(struct gen_call *c, struct str text, size_t index, struct error *err) MUST_CHECK;

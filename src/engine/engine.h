@@ -38,6 +38,7 @@ struct engine_contract {
     size_t n_inputs, n_outputs;
     bool batchable;         /* dim 0 of every input and output is a dynamic batch axis as far as the file can tell */
     size_t context_tokens;  /* token face: longest sequence; else 0 */
+    size_t max_waiting;     /* token face: requests that may wait at once; 0: that has no bound */
     size_t embedding_dims;  /* token face: above 0: the model gives embeddings of so many values, and generates nothing */
     bool reranks;           /* embedding_dims is 1: how well the second text of a pair answers the first, before the sigmoid */
     bool embedding_cut;     /* the first values of an embedding are one, too (Matryoshka): a caller may shorten it */

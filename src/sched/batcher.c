@@ -133,6 +133,10 @@ static int check_item(const struct batcher *b, const struct batch_item *item, st
     if (item->rows == 0 || item->rows > p->max_rows)
         return error_set(err, STATUS_INVALID, "the request has %u rows, the model takes 1 to %u in a batch", item->rows,
                          p->max_rows);
+    if (!item->alone && p->max_queue_bytes && item->bytes > p->max_queue_bytes) /* not even into an empty queue */
+        return error_set(err, STATUS_INVALID,
+                         "the request's inputs hold %llu bytes, and the model's queue takes at most %llu (max_queue_bytes)",
+                         (unsigned long long)item->bytes, (unsigned long long)p->max_queue_bytes);
     uint32_t levels = MAX_OF(p->priority_levels, 1u);
     if (item->priority > levels)
         return error_set(err, STATUS_INVALID,

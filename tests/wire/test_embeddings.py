@@ -48,9 +48,11 @@ def server(tmp_path_factory):
     lay_out(root, "folder", DATA / "bert")
     lay_out(root, "cls", DATA / "bert", "parameters: {pooling: cls}\n")
     lay_out(root, "cut", DATA / "bert", "parameters: {matryoshka: true}\n")
+    lay_out(root, "brief", DATA / "bert", "parameters: {max_waiting: 2}\n")
     lay_out(root, "qwen3", DATA / "qwen3.gguf", "parameters: {pooling: last}\n")
     lay_out(root, "text", DATA / "llama")
     lay_out(root, "rank", DATA / "bert-rank")
+    lay_out(root, "brief-rank", DATA / "bert-rank", "parameters: {max_waiting: 2}\n")
     sentence = lay_out(root, "sentence", DATA / "bert")
     (sentence / "1_Pooling").mkdir()
     (sentence / "modules.json").write_text(json.dumps([
@@ -151,6 +153,19 @@ def test_same_bits_whatever_shares_the_step(client):
     assert all(g == alone for g in got)
 
 
+def test_more_inputs_than_the_queue_ever_holds(client):
+    with pytest.raises(openai.BadRequestError) as e:
+        client.embeddings.create(model="brief", input=["a", "b", "c"])
+    assert e.value.param == "input" and "input has 3 entries" in str(e.value) and "max_waiting is 2" in str(e.value)
+
+
+def test_more_documents_than_the_queue_ever_holds(server):
+    r = requests.post(server.url + "/v1/rerank", json={"model": "brief-rank", "query": "a", "documents": ["a", "b", "c"]})
+    error = r.json()["error"]
+    assert r.status_code == 400 and error["param"] == "documents"
+    assert "documents has 3 entries" in error["message"] and "max_waiting is 2" in error["message"]
+
+
 def test_as_many_as_openai_takes(client):
     r = client.embeddings.create(model="bert", input=["the cat"] * 2048)
     assert len(r.data) == 2048 and r.usage.prompt_tokens == 4 * 2048
@@ -196,7 +211,7 @@ def test_rerank(server):
 
 
 @pytest.mark.parametrize("body, param, text", [
-    ({"query": ""}, "query", "empty"), ({"query": 7}, "query", "string"), ({"query": None}, "query", "query"), ({"documents": []}, "documents", "0 prompts"),
+    ({"query": ""}, "query", "empty"), ({"query": 7}, "query", "string"), ({"query": None}, "query", "query"), ({"documents": []}, "documents", "0 entries"),
     ({"documents": "a"}, "documents", "documents"), ({"documents": ["a", ""]}, "documents", "documents[1]"), ({"documents": [{"image": "x"}]}, "documents", "documents[0]"),
     ({"top_n": 0}, "top_n", "top_n"), ({"top_n": -1}, "top_n", "top_n"), ({"return_documents": "x"}, "return_documents", "return_documents"),
     ({"model": "bert"}, "model", "cross-encoder"), ({"model": "text"}, "model", "no embeddings"), ({"documents": ["cat " * 100]}, "documents", "maximum context length is 64"),
@@ -214,9 +229,9 @@ def test_refusals(server):
     r = requests.post(server.url + "/v1/embeddings", json={"model": "bert"})
     assert r.status_code == 400 and r.json()["error"]["param"] == "input"
     refused(server, 400, "input", "empty", input="")
-    refused(server, 400, "input", "0 prompts", input=[])
+    refused(server, 400, "input", "0 entries", input=[])
     refused(server, 400, "input", "input[1] is an empty", input=["a", ""])
-    refused(server, 400, "input", "2049 prompts", input=["a"] * 2049)
+    refused(server, 400, "input", "2049 entries", input=["a"] * 2049)
     refused(server, 400, "input", "must be a string", input=7)
     refused(server, 400, "input", "must be a string", input=["a", {}])
     refused(server, 400, "input", "token id", input=[2, -1])

@@ -275,6 +275,31 @@ def test_full_queue_is_429(server):
 
 
 @pytest.mark.parametrize("stream", [False, True])
+def test_more_prompts_than_the_queue_ever_holds(server, stream):
+    """Not 429, which asks to come again: 400, with the field, the count and the limit (max_waiting of this model)."""
+    r = post(server, "/v1/completions", {"model": "slow", "prompt": ["x"] * 4, "n": 2, "max_tokens": 1, "stream": stream})
+    error = r.json()["error"]
+    assert r.status_code == 400 and error["param"] == "prompt" and "Retry-After" not in r.headers
+    assert error["message"].startswith("prompt has 4 entries") and "max_waiting is 3" in error["message"]
+    wait_idle(server)
+    assert post(server, "/v1/completions", {"model": "slow", "prompt": ["x"] * 3, "max_tokens": 1}).status_code == 200
+
+
+def test_names_with_control_characters_are_shown(server):
+    """All of the name, escaped: a NUL doesn't cut it, and nothing in it begins a line or breaks JSON."""
+    for body, shown in (("a\\u0000b\\n", "a\\x00b\\n"), ("\\u001b[31m\\u0085\\u00e9", "\\x1b[31m\\x85\u00e9")):
+        r = requests.post(server.url + "/v1/completions", data=f'{{"model": "{body}", "prompt": "x"}}'.encode())
+        assert r.status_code == 404 and f'"{shown}"' in r.json()["error"]["message"], r.text
+    r = requests.get(server.url + "/v1/models/ab%0d%0a%ff")
+    assert r.status_code == 404 and "unknown model" in r.json()["error"]["message"], r.text
+    r = requests.get(server.url + "/v1/models/a%00b")
+    assert r.status_code == 400 and "%00" in r.json()["error"]["message"], r.text
+    long = "\n" * 3000  # the echo is cut, the sentence isn't
+    r = post(server, "/v1/completions", {"model": long, "prompt": "x"})
+    assert r.status_code == 404 and r"\n..." in r.json()["error"]["message"] and len(r.json()["error"]["message"]) < 300, r.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("phase", ["prefill", "running", "queued"])
 def test_client_leaves(server, phase, stream):
     """In each phase the generation ends soon, and what else runs is not touched."""

@@ -118,6 +118,7 @@ static int fake_load(struct engine *e, const struct engine_load *spec, struct en
     if (m->script.tokens) {
         m->contract.face = ENGINE_TOKEN;
         m->contract.context_tokens = m->script.context;
+        m->contract.max_waiting = m->script.max_waiting;
         rc = fake_tokens_create(&m->script, &m->tokens, err);
         if (rc)
             goto fail;

@@ -181,6 +181,7 @@ static void describe(struct engine_model *m)
     m->contract = (struct engine_contract){.face = ENGINE_TOKEN,
                                            .platform = "inferd_llm",
                                            .context_tokens = m->n_ctx,
+                                           .max_waiting = m->options.max_waiting,
                                            .embedding_dims = !m->embeds                                ? 0
                                                              : m->weights->h->pooling == LLM_POOL_RANK ? 1
                                                                                                        : m->weights->h->n_embd,

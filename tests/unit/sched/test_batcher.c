@@ -147,7 +147,11 @@ static void test_bounds(void **state)
     assert_non_null(strstr(r->err.text, "at most 10 may wait"));
     assert_int_equal(rig_admit(r, (struct batch_item){.rows = 1, .bytes = 801}, 0), STATUS_EXHAUSTED);
     assert_non_null(strstr(r->err.text, "at most 1000 may wait"));
-    assert_int_equal(rig_admit(r, (struct batch_item){.rows = 2, .bytes = UINT64_MAX}, 0), STATUS_EXHAUSTED);
+    assert_int_equal(rig_admit(r, (struct batch_item){.rows = 2, .bytes = 1000}, 0), STATUS_EXHAUSTED);
+    /* what an empty queue would not take, either, may not be told to try again */
+    assert_int_equal(rig_admit(r, (struct batch_item){.rows = 2, .bytes = 1001}, 0), STATUS_INVALID);
+    assert_non_null(strstr(r->err.text, "hold 1001 bytes, and the model's queue takes at most 1000 (max_queue_bytes)"));
+    assert_int_equal(rig_admit(r, (struct batch_item){.rows = 2, .bytes = UINT64_MAX}, 0), STATUS_INVALID);
     /* the members of a failed batch come back one by one: they were let in once */
     assert_int_equal(rig_admit(r, (struct batch_item){.rows = 4, .bytes = 900, .alone = true}, 0), 2);
     rig_free(r);

@@ -144,22 +144,37 @@ static int check_model(const struct repo *repo, const struct repo_model *m, stru
     return rc;
 }
 
+/* Nothing that a model could be loaded from: neither a config nor a file that an engine knows. */
+static bool is_bare(const struct repo_model *m)
+{
+    bool bare = !m->config_file;
+    for (size_t i = 0; i < m->n_versions; i++)
+        bare &= !m->versions[i].file;
+    return bare;
+}
+
 int registry_check(const struct registry_options *o, struct buf *out, struct error *err)
 {
     struct repo repo;
     struct arena a;
     struct repo_model *models = NULL;
-    size_t n = 0, bad = 0;
+    size_t n = 0, bad = 0, bare = 0;
     int rc = repo_open(&repo, o, err);
     if (rc)
         return rc;
     arena_init(&a, 65536, 0);
     rc = repo_scan(&repo, &a, &models, &n, err);
     for (size_t i = 0; i < n && !rc; i++)
-        bad += check_model(&repo, &models[i], out) != 0;
+        bad += check_model(&repo, &models[i], out) != 0, bare += is_bare(&models[i]);
     if (!rc && !n)
         buf_append_z(out, "no models: a repository holds a folder a model, with version folders or the model file in it\n");
-    if (!rc && bad)
+    if (!rc && bad && bare == n)
+        rc = error_set(
+            err, STATUS_INVALID,
+            "this is no model repository: %zu folders, and a model file or a config in none of them; a repository has a "
+            "folder a model, with the model file in it or in version folders (NAME/1/model.onnx)",
+            n);
+    else if (!rc && bad)
         rc = error_set(err, STATUS_INVALID, "%zu of %zu models would not be served: see ERROR above", bad, n);
     arena_release(&a);
     repo_release(&repo);

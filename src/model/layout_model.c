@@ -2,7 +2,8 @@
  *
  * A fingerprint is a hash over the name, size, modification time, change time and inode of every file: enough to see any copy, touch
  * or replacement without reading contents. `newest_ns` is the latest change among them, so that a copy in progress can be told
- * from one that settled, also at the first scan. */
+ * from one that settled, also at the first scan. What lies below a folder is looked at only where a model can be loaded from it, and
+ * only so much of it: a path that is no repository ("/") is told as such at once. */
 #include "model/layout_model_priv.h"
 
 #include <stdio.h>
@@ -15,11 +16,13 @@
 #include "model/version_name_priv.h"
 #include "os/dir.h"
 
-#define LAYOUT_DEPTH_MAX    4 /* external data may lie in folders of the version */
+#define LAYOUT_DEPTH_MAX    4     /* external data may lie in folders of the version */
+#define LAYOUT_FILES_MAX    20000 /* of one version that are looked at */
 #define LAYOUT_CONFIG_BYTES (1u << 20)
 
 struct picture {
     uint64_t hash, bytes, newest_ns;
+    size_t files;
     int shortage; /* negative: the server ran out of something while looking; the picture says nothing */
 };
 
@@ -76,10 +79,11 @@ static void add_folder(const struct repo *r, int fd, int depth,
     int rc = os_dir_list(fd, LAYOUT_ENTRIES_MAX, &l, NULL);
     if (rc)
         add_unreadable(p, ".", rc);
-    for (size_t i = 0; i < l.n && !rc; i++) {
+    for (size_t i = 0; i < l.n && !rc && p->files < LAYOUT_FILES_MAX; i++) {
         const struct os_dir_entry *e = &l.entries[i];
         int sub = -1;
         bool folder = e->kind == OS_FILE_DIRECTORY;
+        p->files++;
         if (e->kind == OS_FILE_SYMLINK || folder)
             folder = !os_open_beneath(fd, e->name, OS_FILE_DIRECTORY, r->o->follow_symlinks, &sub, NULL);
         if (folder && depth < LAYOUT_DEPTH_MAX)
@@ -122,8 +126,25 @@ static void pick_file(const struct repo *r, const struct repo_model *m, const st
         }
 }
 
+/* A folder that nothing can be loaded from as it is: it changes when an entry comes or goes. */
+static void add_names(const struct os_dir_list *l, struct picture *p)
+{
+    p->hash = hash_bytes(&l->n, sizeof l->n, p->hash);
+    for (size_t i = 0; i < l->n; i++)
+        p->hash = hash_bytes(l->entries[i].name, strlen(l->entries[i].name), p->hash);
+}
+
+static bool has_config(const struct os_dir_list *l)
+{
+    bool has = false;
+    for (size_t i = 0; i < l->n && !has; i++)
+        has = strcmp(l->entries[i].name, LAYOUT_YAML) == 0 || strcmp(l->entries[i].name, LAYOUT_PBTXT) == 0;
+    return has;
+}
+
+/* `configured`: the model has a config, which may name its file. */
 static int add_version(const struct repo *r, struct repo_model *m, struct arena *a, int model_fd, const char *name,
-                       bool own_folder, struct error *err)
+                       bool own_folder, bool configured, struct error *err)
 {
     struct repo_version *v = &m->versions[m->n_versions];
     *v = (struct repo_version){.name = str_of(own_folder ? arena_strdup(a, str_of(name)) : "1"),
@@ -140,8 +161,13 @@ static int add_version(const struct repo *r, struct repo_model *m, struct arena 
         pick_file(r, m, &l, v, a);
         if (m->root->kind == ROOT_FILE)
             add_regular(r, fd, v->file ? v->file : "", &p);
-        else
+        else if (v->file || configured)
             add_folder(r, fd, 1, &p);
+        else
+            add_names(&l, &p);
+        if (p.files >= LAYOUT_FILES_MAX)
+            warn(m, arena_printf(a, "version %.*s holds more than %d files: changes in the others are not noticed",
+                                 STR_ARG(v->name), LAYOUT_FILES_MAX));
     } else if (is_shortage(rc)) {
         p.shortage = rc;
     }
@@ -169,6 +195,7 @@ static int scan_entries(const struct repo *r, struct repo_model *m, struct arena
     struct picture p = {0};
     int rc = 0;
     const char *yaml = NULL, *pbtxt = NULL;
+    bool configured = has_config(l);
     for (size_t i = 0; i < l->n && !rc; i++) {
         const char *name = l->entries[i].name;
         int sub = -1;
@@ -181,7 +208,7 @@ static int scan_entries(const struct repo *r, struct repo_model *m, struct arena
             if (name[0] != '.')
                 add_regular(r, fd, name, &p);
         } else if (version_name_valid(str_of(name))) {
-            rc = add_version(r, m, a, fd, name, true, err);
+            rc = add_version(r, m, a, fd, name, true, configured, err);
         } else if (strcmp(name, "warmup") == 0) {
             add_folder(r, sub, 1, &p);
         } else if (!usual_name(name)) {
@@ -223,7 +250,7 @@ static int scan_folder(const struct repo *r, struct repo_model *m, struct arena 
     if (!rc && !m->problem && m->root->kind != ROOT_FILE)
         rc = scan_entries(r, m, a, fd, &l, err);
     if (!rc && !m->problem && m->n_versions == 0)
-        rc = add_version(r, m, a, fd, ".", false, err);
+        rc = add_version(r, m, a, fd, ".", false, has_config(&l), err);
     if (!rc && m->n_versions > 1)
         qsort(m->versions, m->n_versions, sizeof *m->versions, version_order);
     os_dir_list_release(&l);

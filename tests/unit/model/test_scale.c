@@ -174,6 +174,27 @@ static void metrics_text(void **state)
     buf_release(&b);
 }
 
+/* A folder that is no repository is told as such, and what lies below it is not read: only a folder that can be a model's is. */
+static void check_what_is_no_repository(void **state)
+{
+    struct world *w = *state;
+    struct buf b;
+    struct error err;
+    put(w, "home/somebody/notes.txt", "x");
+    put(w, "proc/1/status", "x");
+    put(w, "var/lib/x/y.db", "x");
+    buf_init(&b);
+    assert_int_equal(registry_check(&w->o, &b, &err), STATUS_INVALID);
+    assert_string_equal(
+        err.text, "this is no model repository: 3 folders, and a model file or a config in none of them; a repository has a "
+                  "folder a model, with the model file in it or in version folders (NAME/1/model.onnx)");
+    put(w, "home/1/model.fake", "input = x FP32 [-1,3]\noutput = y FP32 [-1,3] copy x\n");
+    buf_clear(&b);
+    assert_int_equal(registry_check(&w->o, &b, &err), STATUS_INVALID);
+    assert_string_equal(err.text, "2 of 3 models would not be served: see ERROR above");
+    buf_release(&b);
+}
+
 /* `inferd check`. */
 static void check_text(void **state)
 {
@@ -266,6 +287,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(grow_and_shrink, setup, teardown),
         cmocka_unit_test_setup_teardown(warmup, setup, teardown),
         cmocka_unit_test_setup_teardown(metrics_text, setup, teardown),
+        cmocka_unit_test_setup_teardown(check_what_is_no_repository, setup, teardown),
         cmocka_unit_test_setup_teardown(check_text, setup, teardown),
         cmocka_unit_test_setup_teardown(threads, setup, teardown),
         cmocka_unit_test_setup_teardown(no_added_wait, setup, teardown),

@@ -63,7 +63,8 @@ int api__guard_begin_forwarding(struct api *a, struct http_request *r, struct ap
     return rc;
 }
 
-bool api__guard_holds(const struct api_guard *g, size_t i, const struct guard_who *who)
+/* Does input policy `i` hold? Remembered where the model was in the path and answers itself. */
+static bool holds(const struct api_guard *g, size_t i, const struct guard_who *who)
 {
     if (g->forwarding && !g->set->inputs[i].forwarded)
         return false;
@@ -141,7 +142,7 @@ int api__guard_body(struct api_call *call, const struct guard_who *who, uint64_t
 {
     for (size_t i = 0; i < call->guard->set->n_inputs; i++) {
         const struct guard_input *p = &call->guard->set->inputs[i];
-        if (bytes <= p->max_body || !api__guard_holds(call->guard, i, who))
+        if (bytes <= p->max_body || !holds(call->guard, i, who))
             continue;
         int rc = error_set(err, STATUS_TOO_LARGE, "the request has %llu bytes; accepted for this model: at most %llu",
                            (unsigned long long)bytes, (unsigned long long)p->max_body);
@@ -157,7 +158,7 @@ int api__guard_depth(struct api_call *call, const struct guard_who *who, struct 
 {
     for (size_t i = 0; i < call->guard->set->n_inputs; i++) {
         const struct guard_input *p = &call->guard->set->inputs[i];
-        if (!p->max_depth || !api__guard_holds(call->guard, i, who) || json_opens_at_most(json, p->max_depth) ||
+        if (!p->max_depth || !holds(call->guard, i, who) || json_opens_at_most(json, p->max_depth) ||
             json_scan_depth(json, p->max_depth + 1) <= p->max_depth)
             continue;
         int rc = error_set(err, STATUS_INVALID, "the JSON is nested %u deep; accepted for this model: at most %u",
@@ -270,7 +271,7 @@ int api__guard_inputs(struct infer_call *c, struct error *err)
         bytes = MAX_OF(bytes, c->request->body.n);
     int rc = api__guard_body(c->call, &who, bytes, c->inf.request_id, &c->flagged, err);
     for (size_t i = 0; rc == 0 && i < set->n_inputs; i++)
-        if (api__guard_holds(c->call->guard, i, &who))
+        if (holds(c->call->guard, i, &who))
             rc = check_policy(c, i, &who, err);
     return refused(c, rc);
 }

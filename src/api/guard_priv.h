@@ -23,8 +23,6 @@ void api__guard_count(struct api *a, const struct guard_selection *s, const stru
 
 /* g->who has its model: which input policies hold. */
 void api__guard_choose(struct api_guard *g);
-/* Does input policy `i` hold? Remembered where the model was in the path and answers itself. */
-bool api__guard_holds(const struct api_guard *g, size_t i, const struct guard_who *who);
 /* Input policy `i` has found something: count, log, and by its mode refuse (returns rc) or remember (returns 0). */
 int api__guard_found(struct api_call *call, const struct guard_who *who, size_t i, enum guard_check check, enum guard_mode mode,
                      int rc, const char *request_id, const struct error *err, uint64_t *flagged) MUST_CHECK;

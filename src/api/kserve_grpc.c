@@ -206,7 +206,8 @@ void api__grpc_reply(struct grpc_call *g, struct buf *b)
 
 /* ---- unary calls ---- */
 
-int api__grpc_message(struct grpc_call *g, struct slice *message, struct slice *owned, struct error *err)
+/* The plain bytes of a unary call's message: a view of the body, or *owned (a reference of the caller's) where it was compressed. */
+static int plain_message(struct grpc_call *g, struct slice *message, struct slice *owned, struct error *err)
 {
     struct grpc_message m;
     *owned = (struct slice){0};
@@ -240,7 +241,7 @@ void api__grpc_unary(struct api *a, struct http_request *r, struct api_call *cal
     struct error err = {0};
     struct slice message, owned;
     (void)a;
-    int rc = api__grpc_message(g, &message, &owned, &err);
+    int rc = plain_message(g, &message, &owned, &err);
     if (rc == 0 && loop_now_ns(r->loop) >= g->deadline_ns)
         rc = error_set(&err, STATUS_DEADLINE, "the call's deadline passed before it was read");
     if (rc < 0)

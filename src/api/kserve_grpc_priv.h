@@ -27,9 +27,6 @@ int api__grpc_headers(struct api *a, struct http_request *r, struct api_call *ca
 /* http_handler.on_refuse for a gRPC call. */
 void api__grpc_refuse(struct http_request *r, int http_status, const char *text, uint32_t retry_after_s);
 
-/* The plain bytes of a unary call's message: a view of the body, or *owned (a reference of the caller's) where it was compressed. */
-int api__grpc_message(struct grpc_call *g, struct slice *message, struct slice *owned, struct error *err) MUST_CHECK;
-
 /* A message to be sent: begin, append fields to `b`, then api__grpc_reply or api__grpc_frame. */
 void api__grpc_begin(struct buf *b);
 /* The finished message with its prefix, compressed where the call wants it; `b` is released. NOMEM. */

@@ -53,7 +53,8 @@ static int set_schema(struct gen_call *c, yyjson_val *v, const char *param, stru
     return set_json_grammar(c, "json_schema", v, param, err);
 }
 
-int openai__response_format(struct gen_call *c, yyjson_val *v, const char *param, struct error *err)
+/* The constraint of response_format's form {"type":..}, which /v1/responses has elsewhere. */
+static int openai__response_format(struct gen_call *c, yyjson_val *v, const char *param, struct error *err)
 {
     struct str type;
     if (!is_set(v))

@@ -74,8 +74,6 @@ struct openai_format {
 int openai__format(struct gen_call *c, struct openai_format *f, struct error *err) MUST_CHECK;
 /* The constraints alone. */
 int openai__constraints(struct gen_call *c, struct error *err) MUST_CHECK;
-/* The constraint of response_format's form {"type":..}, which /v1/responses has elsewhere. */
-int openai__response_format(struct gen_call *c, yyjson_val *v, const char *param, struct error *err) MUST_CHECK;
 
 /* ---- openai_messages.c: worker thread ---- */
 

@@ -11,7 +11,8 @@
 #define EDGE_ITEMS  3  /* at each end of an axis that is cut */
 #define WHOLE_ITEMS 64 /* tensors up to this many elements are shown whole */
 
-bool show_next_bytes(const struct tensor *t, size_t *at, struct str *out)
+/* The next element of a BYTES tensor from *at on; false at the end. */
+static bool next_bytes(const struct tensor *t, size_t *at, struct str *out)
 {
     uint32_t n;
     if (*at + 4 > t->data.n)
@@ -121,7 +122,7 @@ static struct str bytes_at(const struct tensor *t, size_t i)
     size_t at = 0;
     struct str s = {0};
     for (size_t k = 0; k <= i; k++)
-        if (!show_next_bytes(t, &at, &s))
+        if (!next_bytes(t, &at, &s))
             break;
     return s;
 }
@@ -252,12 +253,12 @@ bool show_classes(const struct tensor *t, FILE *f)
     double top = 0;
     if (t->dtype != DTYPE_BYTES || !per_row)
         return false;
-    while (show_next_bytes(t, &at, &s))
+    while (next_bytes(t, &at, &s))
         if (!parse_class(s, &row))
             return false;
     struct table table;
     table_init(&table, titles);
-    for (at = 0; show_next_bytes(t, &at, &s); rank++) {
+    for (at = 0; next_bytes(t, &at, &s); rank++) {
         bool ok = parse_class(s, &row); /* has passed above */
         top = rank % per_row == 0 ? row.value : top;
         if (ok)

@@ -19,7 +19,4 @@ void show_tensor(const struct tensor *t, const struct show_options *o, FILE *f);
  * nothing was printed. */
 bool show_classes(const struct tensor *t, FILE *f);
 
-/* The next element of a BYTES tensor from *at on; false at the end. */
-bool show_next_bytes(const struct tensor *t, size_t *at, struct str *out);
-
 #endif

@@ -70,7 +70,7 @@ const char *const model_data_types[] = {
     "TYPE_INVALID", "TYPE_BOOL",  "TYPE_UINT8", "TYPE_UINT16", "TYPE_UINT32", "TYPE_UINT64", "TYPE_INT8", "TYPE_INT16",
     "TYPE_INT32",   "TYPE_INT64", "TYPE_FP16",  "TYPE_FP32",   "TYPE_FP64",   "TYPE_STRING", "TYPE_BF16", NULL};
 
-struct str model_data_type(struct str name)
+static struct str model_data_type(struct str name)
 {
     if (str_eq(name, STR("BYTES")) || str_eq(name, STR("TYPE_BYTES")))
         name = STR("TYPE_STRING");

@@ -88,7 +88,6 @@ int model_warn(struct reader *r, const struct node *n, const char *fmt, ...) PRI
 int model_no_memory(struct reader *r); /* STATUS_NOMEM */
 
 /* "TYPE_FP32" or "FP32" (and "STRING"/"BYTES") to Triton's spelling, by number in protobuf; empty when unknown. */
-struct str model_data_type(struct str name);
 extern const char *const model_data_types[]; /* in the order of Triton's enum, NULL-terminated */
 
 /* inferd's own settings that config.pbtxt carries as parameters: taken when `key` is one of them. 1: taken, 0: not ours. */

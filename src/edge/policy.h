@@ -72,8 +72,6 @@ void redactor_destroy(struct redactor *r); /* NULL is accepted */
 /* The next piece; what may leave is appended to `out`. `last`: the text ends here, nothing is held back; the next push begins another text.
  * FORBIDDEN: a rule refuses it: what came before the match is in `out`, and nothing more may follow. NOMEM. */
 int redactor_push(struct redactor *r, struct str text, bool last, struct buf *out) MUST_CHECK;
-/* Forget the text. */
-void redactor_reset(struct redactor *r);
 
 /* The rule that refused; NULL: none. */
 const struct policy_rule *redactor_refused_by(const struct redactor *r);

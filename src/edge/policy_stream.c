@@ -100,13 +100,6 @@ static void forget(struct redactor *r)
     }
 }
 
-void redactor_reset(struct redactor *r)
-{
-    forget(r);
-    if (r->json)
-        policy__json_reset(r->json);
-}
-
 const struct policy_rule *redactor_refused_by(const struct redactor *r)
 {
     return r->refused_by;

@@ -151,15 +151,6 @@ bool quota_gate_describe(struct quota_gate *g, struct buf *out)
     return g->shared;
 }
 
-void quota_gate_note(struct quota_gate *g, uint64_t id, uint64_t tokens)
-{
-    if (quota_shared_owns(id))
-        return; /* the Redis isn't told: a process that is gone is settled with no token */
-    os_mutex_lock(&g->lock);
-    quota_note(g->quota, id, tokens);
-    os_mutex_unlock(&g->lock);
-}
-
 void quota_gate_settle(struct quota_gate *g, uint64_t id, uint64_t tokens, uint64_t now_ns, uint64_t now_s)
 {
     if (quota_shared_owns(id)) {

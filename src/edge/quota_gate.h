@@ -52,7 +52,6 @@ void quota_gate_wait_shared(struct quota_gate *g, uint64_t until_ns);
 bool quota_gate_describe(struct quota_gate *g, struct buf *out);
 
 /* As in quota.h. Any thread. */
-void quota_gate_note(struct quota_gate *g, uint64_t id, uint64_t tokens);
 void quota_gate_settle(struct quota_gate *g, uint64_t id, uint64_t tokens, uint64_t now_ns, uint64_t now_s);
 void quota_gate_refund(struct quota_gate *g, uint64_t id, uint64_t now_ns, uint64_t now_s);
 

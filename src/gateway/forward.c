@@ -187,7 +187,8 @@ static bool fall_back(struct forward *f)
     return true;
 }
 
-bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *why, uint64_t now_ns)
+/* Try again elsewhere, if that is allowed after `outcome` for reason `why` ("connect", "reset", "timeout", "503"); false: it isn't. */
+static bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *why, uint64_t now_ns)
 {
     if (f->picked && hedge__takes_over(f)) {
         if (f->ask.n_tried < PICK_TRIED_MAX)

@@ -272,8 +272,6 @@ struct forward {
 void forward__end(struct forward *f, enum pick_outcome outcome);
 /* When to be woken next. */
 void forward__arm(struct forward *f, uint64_t at_ns);
-/* Try again elsewhere, if that is allowed after `outcome` for reason `why` ("connect", "reset", "timeout", "503"); false: it isn't. */
-bool forward__retry(struct forward *f, enum pick_outcome outcome, const char *why, uint64_t now_ns);
 
 /* A hedge came to nothing after the first try had: try elsewhere, or say what the latest failure was. */
 void forward__lost(struct forward *f, const char *why);

@@ -56,7 +56,9 @@ void seal_header_write(const struct seal_header *h, uint8_t p[SEAL_HEADER_BYTES]
     put_le(p + 56, h->plain_bytes, 8);
 }
 
-int seal_header_read(const void *at, size_t n, uint64_t file_bytes, struct seal_header *h, struct error *err)
+/* From the first bytes of a file of `file_bytes`. INVALID: which field, what it is, what is accepted; also when the file is not exactly as long
+ * as its header says. */
+static int header_read(const void *at, size_t n, uint64_t file_bytes, struct seal_header *h, struct error *err)
 {
     const uint8_t *p = at;
     uint64_t chunks, expected;
@@ -166,7 +168,8 @@ int seal_chunk(struct seal_cipher *c, uint64_t index, const uint8_t *in, size_t 
     return 0;
 }
 
-int seal_unchunk(struct seal_cipher *c, uint64_t index, const uint8_t *in, size_t n, uint8_t *out, struct error *err)
+/* n + 16 bytes to `n` of content. INVALID: not what was sealed; `out` is zeroed then. */
+static int unchunk(struct seal_cipher *c, uint64_t index, const uint8_t *in, size_t n, uint8_t *out, struct error *err)
 {
     int done = 0, more = 0;
     uint8_t none = 0;
@@ -198,7 +201,7 @@ static int read_header(struct opening *o, const struct seal_keys *keys, uint64_t
     size_t n = (size_t)MIN_OF(o->s->bytes, (uint64_t)SEAL_HEADER_BYTES);
     int rc = o->s->read(o->s->ctx, 0, o->head, n, err);
     if (!rc)
-        rc = seal_header_read(o->head, n, o->s->bytes, &o->h, err);
+        rc = header_read(o->head, n, o->s->bytes, &o->h, err);
     if (rc)
         return rc;
     if (o->h.plain_bytes > limit || o->h.plain_bytes > SIZE_MAX / 2)
@@ -225,7 +228,7 @@ static int read_chunks(struct opening *o, uint8_t *out, struct error *err)
         if (!rc && o->md && EVP_DigestUpdate(o->md, o->chunk, n + SEAL_TAG_BYTES) != 1)
             rc = error_set(err, STATUS_INTERNAL, "the digest failed");
         if (!rc)
-            rc = seal_unchunk(o->c, i, o->chunk, n, out ? out + i * o->h.chunk_bytes : out, err);
+            rc = unchunk(o->c, i, o->chunk, n, out ? out + i * o->h.chunk_bytes : out, err);
         if (rc)
             return rc;
         at += n + SEAL_TAG_BYTES;

@@ -53,9 +53,6 @@ struct seal_header {
 
 bool seal_is_sealed(const void *p, size_t n); /* by the magic; n may be shorter */
 void seal_header_write(const struct seal_header *h, uint8_t p[SEAL_HEADER_BYTES]);
-/* From the first bytes of a file of `file_bytes`. INVALID: which field, what it is, what is accepted; also when the file is not exactly as long
- * as its header says. */
-int seal_header_read(const void *p, size_t n, uint64_t file_bytes, struct seal_header *h, struct error *err) MUST_CHECK;
 /* How many chunks (at least one), and the length of the sealed file; false: more than can be counted. */
 bool seal_sizes(uint64_t plain_bytes, uint32_t chunk_bytes, uint64_t *chunks, uint64_t *file_bytes);
 
@@ -89,9 +86,6 @@ int seal_cipher_create(const struct seal_header *h, const struct seal_key *key, 
 void seal_cipher_destroy(struct seal_cipher *c); /* zeroes; NULL accepted */
 /* `n` bytes of content to n + 16 bytes; `out` may not overlap `in`. The chunk's length must be what the header says. */
 int seal_chunk(struct seal_cipher *c, uint64_t index, const uint8_t *in, size_t n, uint8_t *out, struct error *err) MUST_CHECK;
-/* n + 16 bytes to `n` of content. INVALID: not what was sealed; `out` is zeroed then. */
-int seal_unchunk(struct seal_cipher *c, uint64_t index, const uint8_t *in, size_t n, uint8_t *out,
-                 struct error *err) MUST_CHECK;
 
 /* ---- whole files ---- */
 

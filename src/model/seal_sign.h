@@ -66,8 +66,6 @@ struct sign_keys {
     struct sign_key v[SIGN_KEYS_MAX];
     size_t n;
 };
-/* Add the public keys of a PEM text (any number of PUBLIC KEY blocks). INVALID: none, or one that is not Ed25519. */
-int sign_keys_add(struct sign_keys *keys, struct str pem, const char *name, struct error *err) MUST_CHECK;
 /* Read these PEM files. Blocks on the disk. */
 int sign_keys_load(struct sign_keys *keys, const char *const *files, size_t n, struct error *err) MUST_CHECK;
 

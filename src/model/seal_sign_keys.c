@@ -43,7 +43,8 @@ static BIO *bio_of(struct str text)
     return text.n <= PEM_FILE_MAX ? BIO_new_mem_buf(text.p ? text.p : "", (int)text.n) : NULL;
 }
 
-int sign_keys_add(struct sign_keys *keys, struct str pem, const char *name, struct error *err)
+/* Add the public keys of a PEM text (any number of PUBLIC KEY blocks). INVALID: none, or one that is not Ed25519. */
+static int add_keys(struct sign_keys *keys, struct str pem, const char *name, struct error *err)
 {
     BIO *bio = bio_of(pem);
     EVP_PKEY *pkey;
@@ -75,7 +76,7 @@ int sign_keys_load(struct sign_keys *keys, const char *const *files, size_t n, s
         buf_init(&text);
         rc = os_file_read(files[i], PEM_FILE_MAX, &text, err);
         if (!rc)
-            rc = sign_keys_add(keys, buf_str(&text), files[i], err);
+            rc = add_keys(keys, buf_str(&text), files[i], err);
         buf_release(&text);
     }
     return rc;

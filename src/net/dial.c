@@ -24,11 +24,6 @@ void dial_init(struct dial *d, struct loop *loop)
     *d = (struct dial){.loop = loop, .watch = {.fd = -1, .ready = watch_ready}, .more.run = run_more};
 }
 
-bool dial_is_open(const struct dial *d)
-{
-    return d->state != DIAL_CLOSED;
-}
-
 void dial_close(struct dial *d)
 {
     if (d->state == DIAL_CLOSED)

@@ -44,7 +44,6 @@ void dial_init(struct dial *d, struct loop *loop);
 void dial_start(struct dial *d, const struct os_addr *addr, const struct dial_tls *tls);
 /* Says goodbye where TLS has a way; idempotent. */
 void dial_close(struct dial *d);
-bool dial_is_open(const struct dial *d); /* connecting counts */
 
 /* UP only. As os_sock_read and os_sock_write. */
 ssize_t dial_read(struct dial *d, void *p, size_t n);

@@ -261,11 +261,6 @@ void http_channel_send(struct http_channel *ch, struct str request)
     send(ch, request, (struct str){0}, BODY_NONE);
 }
 
-void http_channel_send_parts(struct http_channel *ch, struct str head, struct str body)
-{
-    send(ch, head, body, BODY_NONE);
-}
-
 void http_channel_send_stream(struct http_channel *ch, struct str head, bool chunked)
 {
     send(ch, head, (struct str){0}, chunked ? BODY_CHUNKED : BODY_PLAIN);

@@ -133,8 +133,6 @@ void http_channel_connect(struct http_channel *ch, const struct os_addr *addr);
 void http_channel_connect_tls(struct http_channel *ch, const struct os_addr *addr, const struct dial_tls *tls);
 /* Send these bytes (a whole request, http_target_request), borrowed until done() or failed(). One request at a time. */
 void http_channel_send(struct http_channel *ch, struct str request);
-/* The same, head and body where they lie. */
-void http_channel_send_parts(struct http_channel *ch, struct str head, struct str body);
 /* Head, then a body from body_next: in chunks, or as it is (its length stands in the head). http_channel_more: body_next has more to give
  * than it had. An answer may come before the body's end; the connection is then closed behind it. */
 void http_channel_send_stream(struct http_channel *ch, struct str head, bool chunked);

@@ -170,7 +170,8 @@ static bool queue_head(struct req *q, int status, const char *content_type, cons
 }
 
 /* No memory for a reply: the client gets a cut connection or stream, which it can tell from an answer. */
-void http__reply_failed(struct req *q)
+/* The reply can't be finished: over HTTP/1.x the connection is cut, over HTTP/2 the stream. */
+static void reply_failed(struct req *q)
 {
     q->state = REQ_REPLIED;
     if (q->conn && q->h2) {
@@ -230,7 +231,7 @@ void http_reply(struct http_request *r, int status, const char *content_type, co
     if (ok)
         reply_queued(q);
     else
-        http__reply_failed(q);
+        reply_failed(q);
 }
 
 /* The body of an error, in the handler's format, in the request's arena. */
@@ -360,7 +361,7 @@ void http_stream_end(struct http_request *r)
         return;
     }
     if (q->chunked_out && !q->head_only && !queue_slice(q, slice_borrow(HTTP1_LAST_CHUNK, sizeof HTTP1_LAST_CHUNK - 1))) {
-        http__reply_failed(q);
+        reply_failed(q);
         return;
     }
     q->waits_writable = false;
@@ -377,7 +378,7 @@ void http_stream_end_trailers(struct http_request *r, const struct http_header *
     struct req *q = http__req_of(r);
     ASSERT(q->state == REQ_STREAM);
     if (q->conn && q->h2 && !http2__trailers(q, trailers, n)) {
-        http__reply_failed(q);
+        reply_failed(q);
         return;
     }
     http_stream_end(r);
@@ -388,7 +389,7 @@ void http_stream_abort(struct http_request *r)
     struct req *q = http__req_of(r);
     ASSERT(q->state == REQ_STREAM);
     q->gone_told = true; /* the handler knows */
-    http__reply_failed(q);
+    reply_failed(q);
 }
 
 /* --- writing --- */

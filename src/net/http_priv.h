@@ -295,8 +295,6 @@ void http__put_headers(struct buf *b, const struct req *q, const struct http_hea
 void http__out_take(struct req *q, uint8_t *to, size_t n);
 /* Let the handler of a stream that was too fast go on, when enough of it has left. */
 void http__tell_writable(struct req *q);
-/* The reply can't be finished: over HTTP/1.x the connection is cut, over HTTP/2 the stream. */
-void http__reply_failed(struct req *q);
 
 /* --- http_req.c --- */
 struct req *http__req_begin(struct conn *c); /* NULL: out of memory */

@@ -53,8 +53,6 @@ struct tls_options {
 int tls_context_create(const struct tls_options *o, struct tls_context **out, struct error *err) MUST_CHECK;
 /* No connection may use it any more. NULL is accepted. */
 void tls_context_destroy(struct tls_context *c);
-/* Read the files again, for connections that begin later. On an error everything stays as it is. One thread at a time; blocks on the disk. */
-int tls_context_reload(struct tls_context *c, struct error *err) MUST_CHECK;
 /* Turn ticket keys, look whether a file changed, refresh inferd_tls_certificate_days_left and warn of what ends soon. Cheap; about once a
  * second, from the thread that reloads. */
 void tls_context_tick(struct tls_context *c, uint64_t now_ns);

@@ -169,7 +169,8 @@ void tls_context_destroy(struct tls_context *c)
     free(c);
 }
 
-int tls_context_reload(struct tls_context *c, struct error *err)
+/* Read the files again, for connections that begin later. On an error everything stays as it is. One thread at a time; blocks on the disk. */
+static int reload(struct tls_context *c, struct error *err)
 {
     struct tls_set *fresh, *old;
     int rc = tls__load(c, &fresh, err);
@@ -204,7 +205,7 @@ void tls_context_tick(struct tls_context *c, uint64_t now_ns)
     /* a failure is tried again: certificate and key are two files, replaced one after the other */
     if (!changed(c) && !c->failing)
         return;
-    bool failed = tls_context_reload(c, &err) < 0;
+    bool failed = reload(c, &err) < 0;
     if (failed && !c->failing)
         LOG(c->o.log, LOG_ERROR, "certificates_unusable", LOG_S("reason", err.text),
             LOG_S("effect", "the old ones stay in force"));

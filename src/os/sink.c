@@ -26,7 +26,8 @@ static void look(struct os_sink *s)
     s->terminal = isatty(s->fd);
 }
 
-int os_sink_open_fd(int fd, struct os_sink *out, struct error *err)
+/* A duplicate of `fd`. */
+static int open_fd(int fd, struct os_sink *out, struct error *err)
 {
     *out = (struct os_sink){.fd = fcntl(fd, F_DUPFD_CLOEXEC, 3)};
     if (out->fd < 0)
@@ -38,9 +39,9 @@ int os_sink_open_fd(int fd, struct os_sink *out, struct error *err)
 int os_sink_open(const char *path, struct os_sink *out, struct error *err)
 {
     if (!strcmp(path, "-") || !strcmp(path, "stderr"))
-        return os_sink_open_fd(STDERR_FILENO, out, err);
+        return open_fd(STDERR_FILENO, out, err);
     if (!strcmp(path, "stdout"))
-        return os_sink_open_fd(STDOUT_FILENO, out, err);
+        return open_fd(STDOUT_FILENO, out, err);
     *out = (struct os_sink){.fd = -1, .path = strdup(path)};
     if (!out->path)
         return error_set(err, STATUS_NOMEM, "no memory for the log file %s", path);

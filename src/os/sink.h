@@ -24,8 +24,6 @@ struct os_sink {
 
 /* Append to the file `path`, made with mode 0640; "-" or "stderr" is descriptor 2, "stdout" is 1. */
 int os_sink_open(const char *path, struct os_sink *out, struct error *err) MUST_CHECK;
-/* A duplicate of `fd`. */
-int os_sink_open_fd(int fd, struct os_sink *out, struct error *err) MUST_CHECK;
 void os_sink_close(struct os_sink *s);
 /* Open the path again (after log rotation). Inherited descriptors: nothing to do. On failure the old file stays in use. Any thread. */
 int os_sink_reopen(struct os_sink *s, struct error *err) MUST_CHECK;

@@ -5,7 +5,8 @@
 
 #include "base/size.h"
 
-bool table_pattern_matches(const char *pattern, struct str text)
+/* "*.example.com" and the like are no regular expressions: a '*' at the end (or, for hosts, at the beginning) stands for any text. */
+static bool pattern_matches(const char *pattern, struct str text)
 {
     size_t n = strlen(pattern);
     if (n && pattern[n - 1] == '*')
@@ -82,7 +83,7 @@ enum table_answer table_match(const struct gateway_config *c, const struct table
             continue;
         if (t->model[0] && !q->model_known)
             return TABLE_MODEL;
-        if (t->model[0] && !table_pattern_matches(t->model, q->model))
+        if (t->model[0] && !pattern_matches(t->model, q->model))
             continue;
         *out = t;
         return TABLE_ROUTE;

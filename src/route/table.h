@@ -27,7 +27,4 @@ enum table_answer {
 
 enum table_answer table_match(const struct gateway_config *c, const struct table_query *q, const struct gateway_route **out);
 
-/* "*.example.com" and the like are no regular expressions: a '*' at the end (or, for hosts, at the beginning) stands for any text. */
-bool table_pattern_matches(const char *pattern, struct str text);
-
 #endif

@@ -96,8 +96,6 @@ struct batcher {
 
 /* buckets.c. Hash of an id; NULL when absent. */
 struct batch_bucket *batcher__bucket_find(const struct batcher *b, uint64_t id);
-/* The bucket with own runs whose rows weigh most nearly `row_bytes` (0: unknown, the one with most runs); NULL: none. */
-const struct batch_bucket *batcher__bucket_like(const struct batcher *b, double row_bytes);
 /* Find or make; NULL with *status set: STATUS_EXHAUSTED (all in use) or STATUS_NOMEM. */
 struct batch_bucket *batcher__bucket_get(struct batcher *b, uint64_t id, double row_bytes, int *status);
 /* To be called when a bucket's queue became empty or non-empty, or its last run ended. */

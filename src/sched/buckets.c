@@ -70,7 +70,8 @@ static double unlikeness(double a, double b)
 }
 
 /* The bucket with own runs whose rows weigh most nearly `row_bytes`, busier ones first among equals. */
-const struct batch_bucket *batcher__bucket_like(const struct batcher *b, double row_bytes)
+/* The bucket with own runs whose rows weigh most nearly `row_bytes` (0: unknown, the one with most runs); NULL: none. */
+static const struct batch_bucket *bucket_like(const struct batcher *b, double row_bytes)
 {
     const struct batch_bucket *best = NULL;
     for (uint32_t i = 0; i < BATCH_HASH_SLOTS; i++)
@@ -118,7 +119,7 @@ struct batch_bucket *batcher__bucket_get(struct batcher *b, uint64_t id, double 
         return NULL;
     batcher__bucket_init(b, k, id);
     k->row_bytes = row_bytes;
-    const struct batch_bucket *like = batcher__bucket_like(b, row_bytes);
+    const struct batch_bucket *like = bucket_like(b, row_bytes);
     if (like) {
         double scale = row_bytes > 0 && like->row_bytes > 0 ? row_bytes / like->row_bytes : 1;
         latency_borrow(&k->latency, &like->latency, MIN_OF(MAX_OF(scale, 0.125), 8.0));

@@ -31,7 +31,8 @@ int image__create(uint32_t width, uint32_t height, uint32_t channels, const stru
     return STATUS_OK;
 }
 
-void image__to_grey(struct image *rgb)
+/* RGB to ITU-R 601 luma in place: `rgb` has 3 channels and afterwards 1 (same memory). */
+static void to_grey(struct image *rgb)
 {
     uint8_t *p = image__pixels(rgb);
     size_t n = (size_t)rgb->width * rgb->height;
@@ -67,11 +68,12 @@ static int png_pixels(spng_ctx *ctx, uint32_t channels, const struct image_limit
     if (code)
         return png_failed(code, err);
     if (channels == 1)
-        image__to_grey(out);
+        to_grey(out);
     return STATUS_OK;
 }
 
-int image__png(struct str file, uint32_t channels, const struct image_limits *limits, struct image *out, struct error *err)
+static int decode_png(struct str file, uint32_t channels, const struct image_limits *limits, struct image *out,
+                      struct error *err)
 {
     spng_ctx *ctx = spng_ctx_new(0);
     if (!ctx)
@@ -87,7 +89,8 @@ int image__png(struct str file, uint32_t channels, const struct image_limits *li
 
 /* ---- WebP ---- */
 
-int image__webp(struct str file, uint32_t channels, const struct image_limits *limits, struct image *out, struct error *err)
+static int decode_webp(struct str file, uint32_t channels, const struct image_limits *limits, struct image *out,
+                       struct error *err)
 {
     WebPBitstreamFeatures f;
     const uint8_t *p = (const uint8_t *)file.p;
@@ -101,7 +104,7 @@ int image__webp(struct str file, uint32_t channels, const struct image_limits *l
     if (!WebPDecodeRGBInto(p, file.n, image__pixels(out), out->pixels.n, f.width * 3))
         return error_set(err, STATUS_INVALID, "the WebP picture can't be decoded: it is corrupt or cut off");
     if (channels == 1)
-        image__to_grey(out);
+        to_grey(out);
     return STATUS_OK;
 }
 
@@ -116,9 +119,9 @@ int image_decode(struct str file, uint32_t channels, const struct image_limits *
     if (str_starts(file, STR("\xff\xd8\xff")))
         rc = image__jpeg(file, channels, &l, out, err);
     else if (str_starts(file, STR("\x89PNG\r\n\x1a\n")))
-        rc = image__png(file, channels, &l, out, err);
+        rc = decode_png(file, channels, &l, out, err);
     else if (file.n >= 12 && memcmp(file.p, "RIFF", 4) == 0 && memcmp(file.p + 8, "WEBP", 4) == 0)
-        rc = image__webp(file, channels, &l, out, err);
+        rc = decode_webp(file, channels, &l, out, err);
     else
         rc = error_set(err, STATUS_INVALID, "the data (%zu bytes) is not a JPEG, PNG or WebP picture", file.n);
     if (rc) {

@@ -13,15 +13,8 @@ static inline uint8_t *image__pixels(struct image *i)
     return i->pixels.owner->data;
 }
 
-/* RGB to ITU-R 601 luma in place: `rgb` has 3 channels and afterwards 1 (same memory). */
-void image__to_grey(struct image *rgb);
-
 /* One a format. The format's first bytes have been seen. On error `out` may hold pixels: the caller releases. */
 int image__jpeg(struct str file, uint32_t channels, const struct image_limits *limits, struct image *out,
-                struct error *err) MUST_CHECK;
-int image__png(struct str file, uint32_t channels, const struct image_limits *limits, struct image *out,
-               struct error *err) MUST_CHECK;
-int image__webp(struct str file, uint32_t channels, const struct image_limits *limits, struct image *out,
                 struct error *err) MUST_CHECK;
 
 #endif

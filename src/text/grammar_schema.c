@@ -322,7 +322,8 @@ uint32_t schema__types(struct schema *s, const struct sset *set)
 
 /* ---- counts ---- */
 
-bool schema__count(struct schema *s, const char *key, yyjson_val *v, uint32_t *out)
+/* A count: a whole number from 0, at most UINT32_MAX - 1. */
+static bool count_of(struct schema *s, const char *key, yyjson_val *v, uint32_t *out)
 {
     uint64_t u;
     struct str text = {yyjson_get_raw(v), yyjson_get_len(v)};
@@ -339,7 +340,7 @@ uint32_t schema__most(struct schema *s, const struct sset *set, const char *key,
     uint32_t most = none, n;
     for (uint32_t i = 0; i < set->n; i++) {
         yyjson_val *v = schema__get(set, i, key);
-        if (v && schema__count(s, key, v, &n))
+        if (v && count_of(s, key, v, &n))
             most = most == none ? n : MAX_OF(most, n);
     }
     return most;
@@ -350,7 +351,7 @@ uint32_t schema__least(struct schema *s, const struct sset *set, const char *key
     uint32_t least = none, n;
     for (uint32_t i = 0; i < set->n; i++) {
         yyjson_val *v = schema__get(set, i, key);
-        if (v && schema__count(s, key, v, &n))
+        if (v && count_of(s, key, v, &n))
             least = least == none ? n : MIN_OF(least, n);
     }
     return least;

@@ -61,8 +61,6 @@ uint32_t schema__types(struct schema *s,
                        const struct sset *set); /* what `type` allows, or else the keywords imply; T_ALL: anything */
 /* Member `key` of part i, unless it was used. */
 yyjson_val *schema__get(const struct sset *set, uint32_t i, const char *key);
-/* A count: a whole number from 0, at most UINT32_MAX - 1. */
-bool schema__count(struct schema *s, const char *key, yyjson_val *v, uint32_t *out);
 /* The highest value of `key` (minLength …) or the lowest (maxLength …) over all parts; `none` when there is none. */
 uint32_t schema__most(struct schema *s, const struct sset *set, const char *key, uint32_t none);
 uint32_t schema__least(struct schema *s, const struct sset *set, const char *key, uint32_t none);

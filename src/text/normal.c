@@ -13,7 +13,8 @@
 
 /* ---- characters ---- */
 
-bool normal_is_cjk(int32_t c)
+/* Is `cp` one of the ideographs that BERT treats as a word of its own? */
+static bool is_cjk(int32_t c)
 {
     return (c >= 0x4e00 && c <= 0x9fff) || (c >= 0x3400 && c <= 0x4dbf) || (c >= 0x20000 && c <= 0x2a6df) ||
            (c >= 0x2a700 && c <= 0x2b73f) || (c >= 0x2b740 && c <= 0x2b81f) || (c >= 0x2b920 && c <= 0x2ceaf) ||
@@ -103,7 +104,7 @@ static void bert_clean(int32_t c, struct buf *out)
 
 static void bert_cjk(int32_t c, struct buf *out)
 {
-    bool alone = normal_is_cjk(c);
+    bool alone = is_cjk(c);
     if (alone)
         buf_append_c(out, ' ');
     put(out, c);

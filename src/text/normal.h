@@ -44,7 +44,4 @@ int normal_check(const struct normal_step *s, struct error *err) MUST_CHECK;
 /* Append what the steps make of `text` to `out`; out->failed when memory runs out. Steps must have passed normal_check. O(n) a step. */
 void normal_apply(const struct normal_step *steps, size_t n_steps, struct str text, struct buf *out);
 
-/* Is `cp` one of the ideographs that BERT treats as a word of its own? */
-bool normal_is_cjk(int32_t cp);
-
 #endif

@@ -19,7 +19,10 @@ struct folder {
     struct error *err;
 };
 
-int hf__read_text(const struct desc_maps *maps, int dir_fd, const char *name, size_t limit, struct buf *text, struct error *err)
+/* Append the file `name`, at most `limit` bytes, to `text` (whoever else fails, the caller releases it). `maps`: as it is opened with; NULL:
+ * all files are plain. */
+static int hf__read_text(const struct desc_maps *maps, int dir_fd, const char *name, size_t limit, struct buf *text,
+                         struct error *err)
 {
     enum engine_file kind = ENGINE_FILE_PLAIN;
     struct os_blob blob = {0};

@@ -23,10 +23,6 @@ int hf__list_safetensors(const struct os_map *map, struct arena *a, struct desc_
                          struct error *err) MUST_CHECK;
 /* modules.json of sentence-transformers, where there is one -> d->h.pooling, d->h.embd_normalize. */
 int hf__read_pooling(int dir_fd, struct model_desc *d, struct error *err) MUST_CHECK;
-/* Append the file `name`, at most `limit` bytes, to `text` (whoever else fails, the caller releases it). `maps`: as it is opened with; NULL:
- * all files are plain. */
-int hf__read_text(const struct desc_maps *maps, int dir_fd, const char *name, size_t limit, struct buf *text,
-                  struct error *err) MUST_CHECK;
 /* Parse the JSON file `name`; with JSON_OPTIONAL an absent one is fine (j->doc stays NULL). */
 int hf__read_json(const struct desc_maps *maps, int dir_fd, const char *name, enum json_need need, struct json *j,
                   struct error *err) MUST_CHECK;

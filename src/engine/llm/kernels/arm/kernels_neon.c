@@ -9,7 +9,7 @@
 
 #define VL                  4
 #define DOT_SIGNED          1
-#define ATTN_UNROLL         2
+#define ATTN_UNROLL(C)      2
 #define FLOAT_PAIRS(C)      ((C) <= 4)
 #define TOGETHER_COLS       2
 #define PREFETCH_BYTES      4096

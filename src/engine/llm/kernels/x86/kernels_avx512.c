@@ -10,7 +10,7 @@
 
 #define VL                  16
 #define DOT_SIGNED          0
-#define ATTN_UNROLL         2
+#define ATTN_UNROLL(C)      2
 #define FLOAT_PAIRS(C)      ((C) <= 4)
 #define TOGETHER_COLS       0     /* one part is a strip */
 #define PREFETCH_BYTES      16384 /* ahead, into the second-level cache: measured */

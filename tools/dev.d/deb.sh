@@ -19,6 +19,7 @@ libc_version() { objdump -T "$@" | grep -oE 'GLIBC_[0-9.]+' | sed 's/GLIBC_//' |
 
 cmd_deb() {
     local root=build/deb version arch name files depends
+    [ $# = 0 ] || die "deb takes no arguments, and '$1' was given"
     prepare build
     build_preset release inferd || die "the build 'release' failed; the whole log is build/logs/build-release.log"
     version=$(project_version) arch=$(dpkg --print-architecture)

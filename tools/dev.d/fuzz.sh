@@ -2,6 +2,8 @@
 #
 # New inputs go to build/fuzz/corpus, crashes to build/fuzz/crashes; the committed corpus is only read.
 
+fuzz_names() { find tests/fuzz -maxdepth 1 -name 'fuzz_*.c' -printf '%f\n' | sed 's/\.c$//' | sort | paste -sd' '; }
+
 cmd_fuzz() {
     local seconds=60 targets=() arg name failed=()
     for arg in "$@"; do
@@ -9,6 +11,9 @@ cmd_fuzz() {
         *[!0-9]*) targets+=("fuzz_${arg#fuzz_}") ;;
         *) seconds=$arg ;;
         esac
+    done
+    for name in "${targets[@]}"; do
+        [ -f "tests/fuzz/$name.c" ] || die "there is no fuzz target '$name'; the targets are: $(fuzz_names)"
     done
     prepare lint
     build_preset fuzz || die "the build 'fuzz' failed; the whole log is build/logs/build-fuzz.log"
@@ -20,7 +25,7 @@ cmd_fuzz() {
     fi
     mkdir -p build/fuzz/crashes
     for name in "${targets[@]}"; do
-        [ -x "build/fuzz/fuzz/$name" ] || die "there is no fuzz target '$name'; the targets are: $(ls tests/fuzz | sed -n 's/^\(fuzz_.*\)\.c$/\1/p' | tr '\n' ' ')"
+        [ -x "build/fuzz/fuzz/$name" ] || die "the build 'fuzz' made no build/fuzz/fuzz/$name; the whole log is build/logs/build-fuzz.log"
         mkdir -p "build/fuzz/corpus/$name" "tests/fuzz/corpus/$name"
         say "$name for $seconds s"
         if run_logged "$name" "build/fuzz/fuzz/$name" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \

@@ -122,6 +122,7 @@ struct exchange {
     bool tls_failed;           /* it was TLS that did not come about */
     enum exchange_fault fault; /* failed */
     bool unsent;               /* failed: the server says, or it is plain, that it has not begun on this request */
+    bool left;                 /* unsent, as the server ended the connection in an orderly way: another one to it is as good */
     /* the answer, from head() to the end */
     int status;
     const struct http_header *headers;

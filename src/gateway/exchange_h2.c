@@ -107,7 +107,8 @@ static void on_failed(void *user, struct http2_call *call, enum http2_failure wh
     struct error err;
     bool fresh = x->fresh;
     detach(c, x);
-    x->unsent = why == HTTP2_CALL_UNBEGUN;
+    x->unsent = why != HTTP2_CALL_RESET;
+    x->left = why == HTTP2_CALL_LEFT;
     x->fault = x->unsent ? EXCHANGE_UNBEGUN : x->heard ? EXCHANGE_CUT : EXCHANGE_CLOSED;
     error_set(&err, STATUS_IO,
               x->unsent ? "the server did not begin on it (HTTP/2 error %u)" : "the stream was reset (HTTP/2 error %u)",

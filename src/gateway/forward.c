@@ -319,11 +319,13 @@ static void start_try(struct forward *f, uint64_t now)
 }
 
 /* The same try again, over a new connection: its pick stays, and neither budget nor the server's record hears of it. False: what was sent
- * may have been begun and must not be twice, or can't be sent again. */
+ * may have been begun and must not be twice, or can't be sent again; or a server has left twice, which is no orderly end. */
 static bool renew(struct forward *f, uint64_t now)
 {
-    if (!f->target.route->idempotent || !upload_can_rewind(&f->up) || now >= f->deadline_ns || f->r->gone)
+    bool may = f->x.left ? !f->left : f->target.route->idempotent;
+    if (!may || !upload_can_rewind(&f->up) || now >= f->deadline_ns || f->r->gone)
         return false;
+    f->left |= f->x.left;
     f->x.anew = true;
     ask_server(f, now);
     return true;
@@ -543,9 +545,9 @@ static void on_failed(struct exchange *x, const struct error *err)
     error_set(&f->last, STATUS_UPSTREAM, "%s", exchange__explain(x->fault));
     LOG(f->g->o.log, LOG_DEBUG, "upstream_failed", LOG_STR("upstream", upstream_name(f->pick.upstream)), LOG_S("why", why),
         LOG_S("reason", err->text), LOG_STR("request_id", f->r->request_id));
-    /* a kept connection that the server closed while it idled says nothing about the server */
+    /* a kept connection that the server closed while it idled, or one that it ends as it had enough requests, says nothing about the server */
     bool stale = x->reused && f->phase == FORWARD_SENT && !x->heard;
-    if (stale && !x->unsent && renew(f, now))
+    if ((x->left || (stale && !x->unsent)) && renew(f, now))
         return;
     enum pick_outcome outcome = stale ? PICK_CANCELLED : PICK_GATEWAY_FAILURE;
     if (!forward__retry(f, outcome, why, now))

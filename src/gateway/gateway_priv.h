@@ -247,6 +247,7 @@ struct forward {
     enum forward_phase phase;
     bool upgrade; /* it asks to become a WebSocket, and may */
     bool picked, counted, retrying, on_fallback, events, blocked;
+    bool left; /* a server has ended a connection before it began on this: that happens once */
     uint32_t tries;
     uint64_t wait_until_ns;             /* for room; 0: it doesn't wait */
     uint64_t deadline_ns, try_until_ns; /* of the beginning of the answer; UINT64_MAX: none */

@@ -188,7 +188,8 @@ static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, 
     if (!c)
         return 0;
     forget(h, c);
-    h->events->failed(h->user, c, code == NGHTTP2_REFUSED_STREAM && !c->got_head ? HTTP2_CALL_UNBEGUN : HTTP2_CALL_RESET, code);
+    enum http2_failure unbegun = h->going ? HTTP2_CALL_LEFT : HTTP2_CALL_UNBEGUN;
+    h->events->failed(h->user, c, code == NGHTTP2_REFUSED_STREAM && !c->got_head ? unbegun : HTTP2_CALL_RESET, code);
     return result(h);
 }
 
@@ -201,7 +202,7 @@ static int on_not_sent(nghttp2_session *session, const nghttp2_frame *frame, int
     if (!c)
         return 0;
     forget(h, c);
-    h->events->failed(h->user, c, HTTP2_CALL_UNBEGUN, NGHTTP2_REFUSED_STREAM);
+    h->events->failed(h->user, c, h->going ? HTTP2_CALL_LEFT : HTTP2_CALL_UNBEGUN, NGHTTP2_REFUSED_STREAM);
     return result(h);
 }
 

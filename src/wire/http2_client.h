@@ -45,7 +45,8 @@ struct http2_call {
 
 enum http2_failure {
     HTTP2_CALL_RESET,   /* by the server, or by us because of what it sent */
-    HTTP2_CALL_UNBEGUN, /* the server says that it has done nothing for it (GOAWAY, REFUSED_STREAM) */
+    HTTP2_CALL_UNBEGUN, /* the server says that it has done nothing for it (REFUSED_STREAM) */
+    HTTP2_CALL_LEFT,    /* the same, as it ends the connection (GOAWAY): another connection to it is as good as ever */
 };
 
 struct http2_client_events {

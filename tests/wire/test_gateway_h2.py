@@ -164,10 +164,36 @@ def test_goaway_and_refused_streams_are_tried_elsewhere(tmp_path):
             for behave in (refuse, go):
                 bad.behave = behave
                 assert [requests.post(g.url + "/x", data=b"1").text for _ in range(6)] == ['"good"'] * 6
-            assert len(bad.requests) == 6
+            assert len(bad.requests) == 3 + 2 * 3  # who leaves is asked once more, over another connection
             bad.behave = cut
             statuses = sorted(requests.post(g.url + "/x", data=b"1").status_code for _ in range(6))
             assert statuses == [200] * 3 + [502] * 3
+
+
+def test_goaway_of_the_only_server(tmp_path):
+    """A server that ends a connection before it began on a request gets it again over another one: no retry, no failure, no other server needed.
+    One that does so again and again is broken."""
+    left = []
+
+    def go(connection, stream):
+        left.append(connection)
+        connection.goaway(0)
+
+    def go_once(connection, stream):
+        (reply(b'"good"') if left else go)(connection, stream)
+
+    with H2Upstream(go_once) as u, start(tmp_path, u, max_fails=1000, route={"idempotent": False}) as g:
+        for _ in range(3):
+            left.clear()
+            assert requests.post(g.url + "/x", data=b"1").text == '"good"'
+            assert len(left) == 1
+        g.wait_metric("inferd_upstream_retries_total", 0)
+        g.wait_metric("inferd_upstream_requests_total", 3, outcome="ok")
+        g.wait_metric("inferd_upstream_requests_total", 0, outcome="gateway_failure")
+        left.clear()
+        u.behave = go
+        assert requests.post(g.url + "/x", data=b"1").status_code == 502
+        assert 2 <= len(left) <= 4
 
 
 def test_goaway_lets_what_runs_finish(tmp_path):

@@ -59,7 +59,11 @@ static void on_end(void *user, struct http2_call *c)
 static void on_failed(void *user, struct http2_call *c, enum http2_failure why, uint32_t code)
 {
     struct owner *o = user;
-    buf_printf(&o->trace, "failed%d %s %u; ", number(o, c), why == HTTP2_CALL_UNBEGUN ? "unbegun" : "reset", code);
+    buf_printf(&o->trace, "failed%d %s %u; ", number(o, c),
+               why == HTTP2_CALL_LEFT      ? "left"
+               : why == HTTP2_CALL_UNBEGUN ? "unbegun"
+                                           : "reset",
+               code);
 }
 
 static struct str on_pending(void *user, struct http2_call *c, bool *last)
@@ -225,7 +229,7 @@ static void test_goaway(void **state)
     put_frame(&o.in, F_GOAWAY, 0, 0, p.p, p.n);
     buf_release(&p);
     assert_true(give(&o, 1000));
-    assert_string_equal(buf_z(&o.trace), "failed1 unbegun 7; ");
+    assert_string_equal(buf_z(&o.trace), "failed1 left 7; ");
     assert_int_equal(http2_client_room(o.h), 0);
     o.calls[2].arena = &o.arena;
     assert_int_equal(http2_client_submit(o.h, &o.calls[2], &(struct http2_client_request){.method = STR("GET")}),
@@ -234,7 +238,7 @@ static void test_goaway(void **state)
     assert_false(http2_client_done(o.h));
     put_answer(&o.in, 1, ":status=200", END_STREAM);
     assert_true(give(&o, 1000));
-    assert_string_equal(buf_z(&o.trace), "failed1 unbegun 7; head0 200 body=0; end0; ");
+    assert_string_equal(buf_z(&o.trace), "failed1 left 7; head0 200 body=0; end0; ");
     sent(&o);
     assert_true(http2_client_done(o.h));
     stop(&o);

@@ -74,6 +74,13 @@ void api_destroy(struct api *a);
  * threads. Blocks. Once, before the registry is destroyed: calls that come back from the pool use it. */
 void api_close(struct api *a);
 
+/* Append what HAProxy's agent-check wants to hear, with its end of line: "up ready N%", "down #loading", or "drain" from the beginning of a shutdown.
+ * N is api_load_percent of what load reports say. Any thread. */
+void api_agent_line(struct api *a, struct buf *out);
+/* The share of its weight that a server can take, 1..100: what is left of the fullest KV cache (kv: 0..1 used), or 8 of 8 + waiting requests,
+ * whichever is less. */
+unsigned api_load_percent(double kv, uint64_t waiting);
+
 /* The handler for a listener; `ctx` inside refers to `a`. */
 void api_handler(struct api *a, enum api_surface surface, struct http_handler *out);
 

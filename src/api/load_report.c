@@ -1,5 +1,5 @@
 /* load_report.c: this server as a replica tells a balancer how loaded it is, in a header of its answers (ORCA's endpoint-load-metrics, as
- * vLLM and Triton send it), when the request asks for it with endpoint-load-metrics-format: text or json.
+ * vLLM and Triton send it), when the request asks for it with endpoint-load-metrics-format: text or json; and in a line, as HAProxy's agents do.
  *
  * What it says: requests that wait (for models without tokens: that are there), the fullest KV cache, and that it is loading or draining. Gathered
  * at most every REFRESH_NS by whichever request comes first; the others read what is there. Two atomics; a mix of two moments does no harm. */
@@ -12,6 +12,7 @@
 
 #define REFRESH_NS 25000000ull
 #define OURS       "inferd_llm_"
+#define HALF_AT    8.0 /* requests that wait where half of the weight is left */
 
 static const char *state_of(const struct api *a)
 {
@@ -68,6 +69,13 @@ static void gather(struct api *a)
     atomic_store_explicit(&a->load.kv_ppm, (uint64_t)(kv * 1e6), memory_order_relaxed);
 }
 
+unsigned api_load_percent(double kv, uint64_t waiting)
+{
+    double cache = 1 - (kv < 0 ? 0 : kv > 1 ? 1 : kv), queue = HALF_AT / (HALF_AT + (double)waiting);
+    unsigned percent = (unsigned)(100 * (cache < queue ? cache : queue) + 0.5);
+    return percent ? percent : 1;
+}
+
 static void refresh(struct api *a)
 {
     uint64_t now = os_monotonic_ns(), at = atomic_load_explicit(&a->load.at_ns, memory_order_relaxed);
@@ -97,4 +105,15 @@ void api__load_report(struct api *a, struct http_request *r)
                             waiting, kv, state ? state : "draining", state != NULL);
     if (value)
         api__add_headers(r, &(struct http_header){STR("endpoint-load-metrics"), str_of(value)}, 1);
+}
+
+void api_agent_line(struct api *a, struct buf *out)
+{
+    const char *state = state_of(a);
+    refresh(a);
+    double kv = (double)atomic_load_explicit(&a->load.kv_ppm, memory_order_relaxed) / 1e6;
+    if (!state)
+        buf_printf(out, "up ready %u%%\n", api_load_percent(kv, atomic_load_explicit(&a->load.waiting, memory_order_relaxed)));
+    else
+        buf_append_z(out, strcmp(state, "draining") == 0 ? "drain\n" : "down #loading\n");
 }

@@ -182,6 +182,7 @@ int server__start_edge(struct server *s, struct error *err)
     tell_open(s, "http", &c->http.listen, "run models, read everything about them, and load and unload them in explicit mode");
     tell_open(s, "http", &c->grpc.listen, "do the same, over gRPC");
     tell_open(s, "metrics", &c->metrics.listen, "read the names, load and health of every model");
+    tell_open(s, "agent", &c->agent.listen, "read how loaded this server is");
     tell_open(s, "admin", &c->admin.listen, "reload the configuration, change the log level, load and unload models");
     return 0;
 }

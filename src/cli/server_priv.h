@@ -51,6 +51,7 @@ struct server {
     struct gateway *gateway; /* NULL: no routes */
     struct api *api;
     struct http_server *listeners[3]; /* http, metrics, admin; NULL where off */
+    struct line_server *agent;        /* NULL: off */
 
     struct os_signals signals;
     struct os_notify notify;

@@ -178,6 +178,7 @@ static void add_configured(struct list *l, const struct config *c)
     add_sockets(l, &c->grpc.listen);
     add_sockets(l, &c->metrics.listen);
     add_sockets(l, &c->admin.listen);
+    add_sockets(l, &c->agent.listen);
     add_gateway(l, &c->gateway);
     for (size_t i = 0; i < c->sandbox.read.n; i++)
         add(l, c->sandbox.read.v[i], false);

@@ -17,6 +17,7 @@
 #include "net/tls.h"
 #include "obs/access_log.h"
 #include "obs/log_sink.h"
+#include "net/line_server.h"
 #include "obs/metrics.h"
 #include "obs/process_metrics.h"
 #include "os/clock.h"
@@ -301,6 +302,24 @@ static int start_listener(struct server *s, int index, enum api_surface surface,
     return 0;
 }
 
+static void say_load(void *ctx, struct buf *line)
+{
+    api_agent_line(ctx, line);
+}
+
+static int start_agent(struct server *s, struct error *err)
+{
+    struct addresses listen;
+    collect(&listen, &s->config->agent.listen, NULL);
+    struct line_server_options o = {.listen = listen.v, .n_listen = listen.n, .name = "agent", .say = say_load, .ctx = s->api};
+    int rc = listen.n ? line_server_start(&o, &s->agent, err) : 0;
+    if (rc < 0)
+        return error_prefix(err, "agent.listen");
+    for (size_t i = 0; i < listen.n; i++)
+        LOG(s->log, LOG_INFO, "listening", LOG_S("name", "agent"), LOG_S("address", line_server_address(s->agent, i)));
+    return 0;
+}
+
 static int start_listeners(struct server *s, struct error *err)
 {
     const struct config *c = s->config;
@@ -315,6 +334,8 @@ static int start_listeners(struct server *s, struct error *err)
     collect(&a, &c->admin.listen, NULL);
     if (rc == 0)
         rc = start_listener(s, 2, API_ADMIN, "admin", &a, 1, &limits, err);
+    if (rc == 0)
+        rc = start_agent(s, err);
     return rc;
 }
 
@@ -460,6 +481,7 @@ void server__release(struct server *s)
     atomic_store_explicit(&s->control_stop, true, memory_order_release);
     if (s->control_started)
         os_thread_join(&s->control);
+    line_server_stop(s->agent);
     /* A handler may use any part of the server, the registry and other listeners included: from here on none does. The loops go on:
      * destroying the registry answers what still runs, through them. */
     if (s->api)

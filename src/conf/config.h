@@ -99,6 +99,9 @@ struct config {
         struct config_list listen; /* empty: no admin listener */
     } admin;
     struct {
+        struct config_list listen; /* empty: nobody is told a line */
+    } agent;
+    struct {
         int level;        /* enum log_level */
         int format;       /* enum config_log_format */
         const char *file; /* "": stderr */

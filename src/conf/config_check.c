@@ -118,10 +118,9 @@ int config_check(const struct config *c, struct error *err)
         const char *name, *listener;
         const struct config_list *list;
     } listeners[] = {
-        {"http.listen", "http", &c->http.listen},
-        {"grpc.listen", "http", &c->grpc.listen}, /* the same server */
-        {"metrics.listen", "metrics", &c->metrics.listen},
-        {"admin.listen", "admin", &c->admin.listen},
+        {"http.listen", "http", &c->http.listen},          {"grpc.listen", "http", &c->grpc.listen}, /* the same server */
+        {"metrics.listen", "metrics", &c->metrics.listen}, {"admin.listen", "admin", &c->admin.listen},
+        {"agent.listen", "agent", &c->agent.listen},
     };
     const char *seen[COUNT_OF(listeners) * CONFIG_LISTEN_MAX];
     size_t n_seen = 0;

@@ -201,6 +201,7 @@ static const struct option tls_rows[] = {
 };
 
 static const struct option operate_rows[] = {
+    LIST("agent.listen", agent.listen, "", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "Addresses where each connection is told in a line, as HAProxy's agent-check wants it, whether this server is up, loading or draining and what share of its weight it can take. Empty: off."),
     LIST("admin.listen", admin.listen, "", CONFIG_LISTEN_MAX, FIXED, config_listen_valid, ADDRESS, "Addresses of the admin API (reload, log level); usually 127.0.0.1:8003. Empty: off."),
     TIME("shutdown.grace", shutdown.grace, "0", 0, 1 * HOUR, LIVE, "After SIGTERM: how long to go on serving while readiness says no, so that balancers look away."),
     TIME("shutdown.drain_timeout", shutdown.drain_timeout, "30s", 0, 24 * HOUR, LIVE, "After the grace: how long running requests may take to finish."),
